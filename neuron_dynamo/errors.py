@@ -1,0 +1,126 @@
+"""Every error and warning that a user can meet, each with a stable code.
+
+An error says what happened, to which op, at which line of the user's code, and what to do next.
+Codes are never reused. `ND0xx` codes are listed in README's table, which a test compares with this file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class SourceLine:
+    """A place in the user's code: file, 1-based line, and the dotted path of the nn.Module that ran it ('' if none)."""
+
+    file: str
+    line: int
+    module: str = ""
+    code: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.file}:{self.line}"
+        return f"{where} in module {self.module}" if self.module else where
+
+
+class NeuronDynamoError(RuntimeError):
+    """Base of every error that neuron_dynamo raises; `code` is stable across releases."""
+
+    code = "ND000"
+
+    def __init__(self, what: str, *, op: str = "", source: SourceLine | None = None, remedy: str = "") -> None:
+        self.what, self.op, self.source, self.remedy = what, op, source, remedy
+        parts = [f"{self.code}: {what}"]
+        if op:
+            parts.append(f"  op: {op}")
+        if source is not None:
+            parts.append(f"  at: {source}" + (f"\n      {source.code}" if source.code else ""))
+        if remedy:
+            parts.append(f"  what to do: {remedy}")
+        super().__init__("\n".join(parts))
+
+
+class OptionError(NeuronDynamoError, ValueError):
+    """An unknown option key or a value outside its domain."""
+
+    code = "ND001"
+
+
+class ModeError(NeuronDynamoError, ValueError):
+    """`torch.compile(mode=...)` was given; the backend has no modes."""
+
+    code = "ND002"
+
+
+class DeviceError(NeuronDynamoError):
+    """A tensor on a device other than the CPU reached the backend."""
+
+    code = "ND003"
+
+
+class UnsupportedOpError(NeuronDynamoError):
+    """An op has no native lowering and `fallback="error"` forbids running it on the host."""
+
+    code = "ND010"
+
+
+class LoweringError(NeuronDynamoError):
+    """Lowering an FX graph to StableHLO failed."""
+
+    code = "ND011"
+
+
+class CompilerError(NeuronDynamoError):
+    """The target's compiler refused or failed on a Program."""
+
+    code = "ND020"
+
+
+class CompilerMissingError(NeuronDynamoError):
+    """The target needs a compiler or runtime that is not installed on this machine."""
+
+    code = "ND021"
+
+
+class CacheMissError(NeuronDynamoError):
+    """`cache="require"` and the entry is not there."""
+
+    code = "ND030"
+
+
+class ExecutionError(NeuronDynamoError):
+    """Running a compiled graph failed, or its inputs do not fit its signature."""
+
+    code = "ND040"
+
+
+class ForkError(ExecutionError):
+    """A compiled graph was used in a child made by fork after the XLA client existed."""
+
+    code = "ND041"
+
+
+class InspectError(NeuronDynamoError):
+    """`inspect` or a `module:function` argument of a command could not be used."""
+
+    code = "ND050"
+
+
+class NeuronDynamoWarning(UserWarning):
+    """Base of every warning; the text begins with its code."""
+
+
+class FallbackWarning(NeuronDynamoWarning):
+    """ND110: ops run on the host, or a whole graph runs in eager PyTorch."""
+
+
+class PrecisionWarning(NeuronDynamoWarning):
+    """ND111: the target lacks a type and the precision policy changed it."""
+
+
+class CacheWarning(NeuronDynamoWarning):
+    """ND130: the cache could not be read or written; work goes on without it."""
+
+
+class BackendNameWarning(NeuronDynamoWarning):
+    """ND101: another package owns the backend name `neuron`."""

@@ -1,0 +1,72 @@
+"""What each target can do. Lowering asks the target; nothing else branches on its name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+_NEURON_DTYPES = frozenset(
+    {
+        torch.bool,
+        torch.int8,
+        torch.int16,
+        torch.int32,
+        torch.int64,
+        torch.uint8,
+        torch.uint16,
+        torch.uint32,
+        torch.float16,
+        torch.bfloat16,
+        torch.float32,
+        torch.float8_e5m2,
+    }
+)
+_HOST_DTYPES = _NEURON_DTYPES | {
+    torch.uint64,
+    torch.float64,
+    torch.complex64,
+    torch.complex128,
+    torch.float8_e4m3fn,
+    torch.float8_e4m3fnuz,
+    torch.float8_e5m2fnuz,
+    torch.float8_e8m0fnu,
+}
+
+
+@dataclass(frozen=True)
+class Target:
+    """A machine that Programs are compiled for.
+
+    `lnc` is the logical NeuronCore configuration (physical cores per logical core). `dtypes` are those that its compiler
+    takes; `custom_calls` the custom-call targets that it understands.
+    """
+
+    name: str
+    lnc: int
+    lnc_choices: tuple[int, ...]
+    dtypes: frozenset[torch.dtype]
+    custom_calls: frozenset[str] = frozenset()
+
+    @property
+    def is_host(self) -> bool:
+        return self.name == "host"
+
+
+_TARGETS = {
+    # XLA legalises the serialised CHLO erf to its own `erf` opcode.
+    "host": Target("host", 1, (1,), _HOST_DTYPES, frozenset({"mhlo.erf"})),
+    "trn1": Target("trn1", 1, (1,), _NEURON_DTYPES),
+    "inf2": Target("inf2", 1, (1,), _NEURON_DTYPES),
+    "trn2": Target("trn2", 2, (1, 2), _NEURON_DTYPES),
+    "trn3": Target("trn3", 2, (1, 2), _NEURON_DTYPES | {torch.float8_e4m3fn}),
+}
+TARGET_NAMES = tuple(_TARGETS)
+
+
+def get_target(name: str, lnc: int | None = None) -> Target:
+    """The target called `name` (one of TARGET_NAMES) with logical-core configuration `lnc`, by default its own."""
+    target = _TARGETS[name]
+    if lnc is None or lnc == target.lnc:
+        return target
+    return Target(target.name, lnc, target.lnc_choices, target.dtypes, target.custom_calls)
