@@ -1,0 +1,167 @@
+"""Importer: one FX graph of static shape -> an MLIR module.
+
+Ops with a rule of ours are emitted as StableHLO at once; the rest goes through Torch-MLIR's own node importer, between casts
+that its pipelines dissolve. So both kinds share one function body, and a graph without Torch-MLIR ops needs none of its passes.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+from torch_mlir import ir
+from torch_mlir._mlir_libs import _stablehlo
+from torch_mlir.dialects import torch as torch_dialect
+from torch_mlir.extras.fx_importer import ContextCache, FxImporter, GraphNodeImporter
+from torch_mlir.passmanager import PassManager
+
+from neuron_dynamo.errors import LoweringError, NeuronDynamoError
+from neuron_dynamo.lowering import mlir, registry
+from neuron_dynamo.lowering.builder import Builder, Value
+from neuron_dynamo.lowering.program import TensorSpec
+from neuron_dynamo.lowering.source import source_of
+from neuron_dynamo.target import Target
+
+ENTRY = "main"
+
+
+def new_context() -> Any:
+    """An MLIR context with the torch and StableHLO dialects, single-threaded: modules are small and processes many."""
+    context = ir.Context()
+    context.enable_multithreading(False)
+    torch_dialect.register_dialect(context)
+    _stablehlo.register_dialect(context)
+    with context, ir.Location.unknown():
+        # Loads torch_c, the dialect of casts between Torch-MLIR's tensors and builtin ones.
+        PassManager.parse("builtin.module(func.func(convert-torch-to-stablehlo))").run(ir.Module.parse("func.func @f() {return}").operation)
+    return context
+
+
+class Importer:
+    """Imports one graph. `uses_torch` tells whether Torch-MLIR's pipelines must run."""
+
+    def __init__(self, target: Target) -> None:
+        self.context = new_context()
+        self.uses_torch = False
+        self._fx_importer = FxImporter(context=self.context)
+        self.module = self._fx_importer.module
+        self._builder = Builder(target, self._new_function)
+        self._values: dict[Node, Any] = {}
+        self._symbols: dict[str, int] = {}
+
+    def run(self, graph: Graph) -> Any:
+        """The module with @main. Raises LoweringError (from the op at fault) or whatever of ours a rule raises."""
+        with self.context, ir.Location.unknown():
+            inputs = [_spec(node.meta["val"]) for node in graph.nodes if node.op == "placeholder"]
+            (output,) = (node for node in graph.nodes if node.op == "output")
+            outputs = [_spec(node.meta["val"]) for node in output.args[0]]
+            block = self._define(ENTRY, inputs, outputs, "public")
+            arguments = iter(block.arguments)
+            self._torch = GraphNodeImporter(self._fx_importer, self.context, ContextCache(self.context), block)
+            with mlir.at_end_of(block):
+                for number, node in enumerate(graph.nodes):
+                    with ir.Location.name(f"fx{number}"):
+                        if node.op == "placeholder":
+                            spec = _spec(node.meta["val"])
+                            self._values[node] = Value(next(arguments), spec.shape, spec.dtype)
+                        elif node.op == "output":
+                            mlir.create("func.return", [], [self._values[n].ir for n in node.args[0]], {}, 0)
+                        else:
+                            self._values[node] = self._import(node)
+        return self.module
+
+    def _define(self, name: str, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], visibility: str) -> Any:
+        kind = ir.FunctionType.get([mlir.tensor_type(s.shape, s.dtype) for s in inputs], [mlir.tensor_type(s.shape, s.dtype) for s in outputs])
+        attributes = {"sym_name": mlir.string(name), "function_type": ir.TypeAttr.get(kind), "sym_visibility": mlir.string(visibility)}
+        if visibility == "public":
+            del attributes["sym_visibility"]
+        with ir.InsertionPoint(self.module.body):
+            function = mlir.create("func.func", [], [], attributes, 1)
+        return mlir.append_block(function, 0, kind.inputs)
+
+    def _new_function(self, name: str, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> tuple[str, Any]:
+        count = self._symbols.get(name, 0)
+        self._symbols[name] = count + 1
+        symbol = f"{name}.{count}".replace(".", "_")
+        return symbol, self._define(symbol, inputs, outputs, "private")
+
+    def _import(self, node: Node) -> Any:
+        if node.op == "get_attr":
+            return self._literal(node)
+        if node.target is operator.getitem:
+            return self._values[node.args[0]][node.args[1]]  # type: ignore[index]
+        try:
+            entry = registry.find(node.target)
+            result = self._by_torch_mlir(node) if entry is None else self._by_rule(node, entry)
+        except NeuronDynamoError:
+            raise
+        except Exception as error:
+            raise LoweringError(f"{type(error).__name__}: {error}", op=describe(node), source=source_of(node)) from error
+        self._check(node, result)
+        return result
+
+    def _literal(self, node: Node) -> Value:
+        owner: Any = node.graph.owning_module
+        for part in str(node.target).split("."):
+            owner = getattr(owner, part)
+        tensor = owner.detach().contiguous()
+        array = tensor.reshape(-1).view(torch.uint8).numpy().view(mlir.numpy_dtype(tensor.dtype)).reshape(tuple(tensor.shape))
+        return self._builder.literal(array, tensor.dtype)
+
+    def _by_rule(self, node: Node, entry: registry.Entry) -> Any:
+        self._builder.outs = _specs(node)
+        args = torch.fx.node.map_arg(node.args, self._values.__getitem__)
+        kwargs = torch.fx.node.map_arg(node.kwargs, self._values.__getitem__)
+        return entry.rule(self._builder, *args, **kwargs)
+
+    def _by_torch_mlir(self, node: Node) -> Any:
+        self.uses_torch = True
+        for operand in node.all_input_nodes:
+            if (operand, 0) not in self._torch._v:
+                value = self._values[operand]
+                kind = self._torch._cc.create_vtensor_type(value.dtype, torch.Size(value.shape))
+                cast = mlir.create("torch_c.from_builtin_tensor", [kind], [value.ir], {}, 0)
+                self._torch.bind_node_value(operand, cast.result)
+        self._torch._import_torch_op_overload(ir.Location.current, node)
+        results = []
+        for index, spec in enumerate(_specs(node)):
+            assert spec is not None
+            cast = mlir.create("torch_c.to_builtin_tensor", [mlir.tensor_type(spec.shape, spec.dtype)], [self._torch.resolve_node_value(node, index)], {}, 0)
+            results.append(Value(cast.result, spec.shape, spec.dtype))
+        return results[0] if isinstance(node.meta["val"], torch.Tensor) else tuple(results)
+
+    def _check(self, node: Node, result: Any) -> None:
+        """A rule whose result has another shape or dtype than PyTorch's would make wrong numbers later: stop here."""
+        results = result if isinstance(result, (tuple, list)) else (result,)
+        for index, (value, spec) in enumerate(zip(results, _specs(node), strict=True)):
+            if value is None:
+                if spec is not None and any(user.target is operator.getitem and user.args[1] == index for user in node.users):
+                    raise LoweringError(f"result {index} is used but was not lowered", op=describe(node), source=source_of(node))
+            elif spec is None or value.shape != spec.shape or value.dtype != spec.dtype:
+                got = f"{value.dtype} {list(value.shape)}"
+                raise LoweringError(f"lowering rule made {got}, PyTorch says {spec}", op=describe(node), source=source_of(node))
+
+
+def _spec(value: Any) -> TensorSpec:
+    return TensorSpec(tuple(int(n) for n in value.shape), value.dtype)
+
+
+def _specs(node: Node) -> tuple[TensorSpec | None, ...]:
+    value = node.meta["val"]
+    values = value if isinstance(value, (tuple, list)) else (value,)
+    return tuple(_spec(v) if isinstance(v, torch.Tensor) else None for v in values)
+
+
+def describe(node: Node) -> str:
+    """An op with the dtypes and shapes of its operands, e.g. `aten.add.Tensor(float32[2, 3], float32[3])`."""
+    operands = []
+    for operand in node.all_input_nodes:
+        value = operand.meta.get("val")
+        if isinstance(value, torch.Tensor):
+            operands.append(f"{str(value.dtype).removeprefix('torch.')}{[int(n) if isinstance(n, int) else str(n) for n in value.shape]}")
+        elif value is not None:
+            operands.append(str(type(value).__name__))
+    return f"{node.target}({', '.join(operands)})"

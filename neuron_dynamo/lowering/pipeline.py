@@ -1,0 +1,132 @@
+"""Pipeline: FX graph -> Program. Import, Torch-MLIR's passes where it lowered an op, clean-up, canonical form, bytes."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import Any
+
+import torch
+from torch.fx import Graph
+from torch_mlir import ir
+from torch_mlir._mlir_libs import _stablehlo
+from torch_mlir.passmanager import PassManager
+
+from neuron_dynamo.errors import LoweringError
+from neuron_dynamo.lowering import mlir
+from neuron_dynamo.lowering.importer import ENTRY, Importer, new_context
+from neuron_dynamo.lowering.program import STABLEHLO_VERSION, OpSource, Program, Signature, TensorSpec
+from neuron_dynamo.lowering.source import source_of
+from neuron_dynamo.target import Target
+
+_TORCH_MLIR = (
+    "torchdynamo-export-to-torch-backend-pipeline{ extra-library=}",
+    "torch-backend-to-stablehlo-backend-pipeline{enable-static-shape=true}",
+)
+_CLEAN_UP = ("func.func(stablehlo-aggressive-simplification,canonicalize,cse)",)
+_FINAL = ("func.func(cse)", "symbol-dce")
+
+
+def lower(graph: Graph, target: Target, aliases: tuple[tuple[int, int], ...] = ()) -> Program:
+    """Lower a graph of static shapes whose output is a tuple of tensor nodes. Raises LoweringError."""
+    importer = Importer(target)
+    module = importer.run(graph)
+    with importer.context, ir.Location.unknown():
+        if importer.uses_torch:
+            _run(module, _TORCH_MLIR)
+        _run(module, _CLEAN_UP)
+        _unsplat(module)
+        _run(module, _FINAL)
+        _verify(module)
+        sources = _sources(module, graph)
+        _run(module, ("strip-debuginfo",))
+        artifact = io.BytesIO()
+        artifact.write(_stablehlo.serialize_portable_artifact_str(_text(module), STABLEHLO_VERSION))
+    nodes = [n for n in graph.nodes if n.op == "placeholder"]
+    (output,) = (n for n in graph.nodes if n.op == "output")
+    signature = Signature(tuple(map(_spec, nodes)), tuple(map(_spec, output.args[0])), aliases)
+    return Program(artifact.getvalue(), signature, sources)
+
+
+def stablehlo_text(program: bytes) -> str:
+    """Readable StableHLO of a portable artifact."""
+    context = new_context()
+    with context, ir.Location.unknown():
+        module = _stablehlo.deserialize_portable_artifact(context, program)
+        return _text(module)
+
+
+def _spec(node: torch.fx.Node) -> TensorSpec:
+    value = node.meta["val"]
+    return TensorSpec(tuple(int(n) for n in value.shape), value.dtype)
+
+
+def _text(module: Any) -> str:
+    # Small literals in full, as readable text; hex strings only where an array is large.
+    return str(module.operation.get_asm(large_elements_limit=None, enable_debug_info=False))
+
+
+def _run(module: Any, passes: tuple[str, ...]) -> None:
+    for one in passes:
+        try:
+            PassManager.parse(f"builtin.module({one})").run(module.operation)
+        except ir.MLIRError as error:
+            raise LoweringError(f"MLIR pass {one.split('{')[0]} failed: {error}") from error
+
+
+def _operations(module: Any) -> list[Any]:
+    found: list[Any] = []
+
+    def visit(operation: Any) -> Any:
+        found.append(operation)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return found
+
+
+def _unsplat(module: Any) -> None:
+    """Full-shape splat constants, which folding makes, become a scalar and a broadcast; arith.constant becomes StableHLO's."""
+    for operation in _operations(module):
+        if operation.name not in ("stablehlo.constant", "arith.constant"):
+            continue
+        value = operation.attributes["value"]
+        kind = operation.results[0].type
+        if not isinstance(kind, ir.RankedTensorType) or not value.is_splat:
+            continue
+        if kind.rank == 0 and operation.name == "stablehlo.constant":
+            continue
+        with ir.InsertionPoint(operation), operation.location:
+            scalar_type = ir.RankedTensorType.get([], kind.element_type)
+            scalar_attr = ir.DenseElementsAttr.get_splat(scalar_type, value.get_splat_value())
+            result = mlir.create("stablehlo.constant", [scalar_type], [], {"value": scalar_attr}, 0).result
+            if kind.rank:
+                result = mlir.create("stablehlo.broadcast_in_dim", [kind], [result], {"broadcast_dimensions": mlir.i64s([])}, 0).result
+        operation.results[0].replace_all_uses_with(result)
+        operation.erase()
+
+
+def _verify(module: Any) -> None:
+    """Only StableHLO and functions may be left."""
+    left = sorted({o.name for o in _operations(module) if not o.name.startswith(("stablehlo.", "func.", "builtin."))})
+    if left:
+        raise LoweringError(f"ops other than StableHLO were left over: {', '.join(left)}")
+    if not module.operation.verify():
+        raise LoweringError("the StableHLO module does not verify")
+
+
+_NUMBER = re.compile(r'"fx(\d+)"')
+
+
+def _sources(module: Any, graph: Graph) -> tuple[OpSource, ...]:
+    nodes = list(graph.nodes)
+    rows = []
+    for function in module.body.operations:
+        if function.name.value != ENTRY:
+            continue
+        for index, operation in enumerate(function.regions[0].blocks[0].operations):
+            match = _NUMBER.search(str(operation.operation.location))
+            if match is not None:
+                node = nodes[int(match[1])]
+                rows.append(OpSource(index, operation.operation.name, node.name, str(node.target), source_of(node)))
+    return tuple(rows)

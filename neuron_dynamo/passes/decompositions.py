@@ -1,0 +1,29 @@
+"""The decomposition table handed to AOTAutograd: PyTorch's own decompositions, except for ops that lowering/ops takes whole."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._decomp import core_aten_decompositions, get_decompositions
+
+from neuron_dynamo.lowering import registry
+
+aten = torch.ops.aten
+
+_BEYOND_CORE: tuple[Any, ...] = (
+    aten.addcmul,
+    aten.addcdiv,
+)
+"""Ops that PyTorch can decompose, though its core set keeps them whole, and that have no rule of ours."""
+
+
+@functools.cache
+def decomposition_table() -> dict[Any, Callable[..., Any]]:
+    """Op overload -> decomposition. Ops with a lowering rule are left whole."""
+    table: dict[Any, Callable[..., Any]] = dict(core_aten_decompositions())
+    table.update(get_decompositions(list(_BEYOND_CORE)))
+    taken = registry.registered()
+    return {op: function for op, function in table.items() if op not in taken}
