@@ -1,0 +1,105 @@
+"""Artifact: what a compiler made of one Program, and the manifest that describes it on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from neuron_dynamo.cache.key import FORMAT, CacheKey
+from neuron_dynamo.lowering.program import Signature
+
+MANIFEST = "manifest.json"
+PAYLOAD = "artifact.bin"
+PROGRAM = "program.mlir.bc"
+"""Blob that holds the StableHLO portable artifact behind an entry."""
+
+_BLOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+class BadEntry(Exception):
+    """An entry is corrupt, foreign, of another format or not the one asked for; the text says which."""
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """Compiled bytes (NEFF or host executable) with their signature.
+
+    `timings` are seconds by stage; `log` is the compiler's own; `blobs` are further files of the entry by file name.
+    Raises ValueError for a blob name that is not a plain file name of its own.
+    """
+
+    payload: bytes = field(repr=False)
+    signature: Signature
+    timings: Mapping[str, float] = field(default_factory=dict)
+    log: str = field(default="", repr=False)
+    blobs: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in self.blobs:
+            if not _BLOB_NAME.fullmatch(name) or name in (MANIFEST, PAYLOAD):
+                raise ValueError(f"{name!r} cannot name a blob of an artifact")
+
+    @property
+    def size(self) -> int:
+        """Bytes of the payload and all blobs."""
+        return len(self.payload) + sum(map(len, self.blobs.values()))
+
+
+def encode_entry(key: CacheKey, artifact: Artifact) -> dict[str, bytes]:
+    """Files of the entry by name, the manifest last."""
+    contents = {PAYLOAD: artifact.payload, **artifact.blobs}
+    manifest: dict[str, Any] = {
+        "format": FORMAT,
+        "digest": key.digest,
+        "key": key.to_json(),
+        "signature": artifact.signature.to_json(),
+        "files": {name: {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)} for name, data in contents.items()},
+        "timings": dict(artifact.timings),
+        "log": artifact.log,
+    }
+    manifest["sha256"] = _manifest_checksum(manifest)
+    return {**contents, MANIFEST: json.dumps(manifest, indent=1).encode()}
+
+
+def decode_manifest(data: bytes) -> dict[str, Any]:
+    """The manifest that `data` holds. Raises BadEntry unless it is intact and of this format."""
+    try:
+        manifest = json.loads(data)
+        if manifest["format"] != FORMAT:
+            raise BadEntry(f"its format is {manifest['format']!r}, not {FORMAT}")
+        if manifest.pop("sha256") != _manifest_checksum(manifest):
+            raise BadEntry("its manifest does not match its checksum")
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise BadEntry("its manifest cannot be read") from error
+    return manifest  # type: ignore[no-any-return]
+
+
+def decode_entry(key: CacheKey, read: Callable[[str], bytes]) -> Artifact:
+    """The artifact of the entry whose files `read` returns by name. Raises BadEntry, or what `read` raises."""
+    manifest = decode_manifest(read(MANIFEST))
+    try:
+        if CacheKey.from_json(manifest["key"]).digest != key.digest:
+            raise BadEntry("it belongs to another key")
+        signature = Signature.from_json(manifest["signature"])
+        timings = {str(stage): float(seconds) for stage, seconds in manifest["timings"].items()}
+        checksums = {name: (description["sha256"], description["size"]) for name, description in manifest["files"].items()}
+        if PAYLOAD not in checksums or not all(_BLOB_NAME.fullmatch(name) for name in checksums):
+            raise BadEntry("its list of files is wrong")
+        log = str(manifest["log"])
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise BadEntry("its manifest lacks a field") from error
+    contents = {}
+    for name, (checksum, size) in checksums.items():
+        data = read(name)
+        if len(data) != size or hashlib.sha256(data).hexdigest() != checksum:
+            raise BadEntry(f"{name} does not match its checksum")
+        contents[name] = data
+    return Artifact(contents.pop(PAYLOAD), signature, timings, log, contents)
+
+
+def _manifest_checksum(manifest: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()

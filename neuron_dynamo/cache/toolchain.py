@@ -1,0 +1,88 @@
+"""What made a Program: digests of our own sources and versions of the packages that this process really uses."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+
+import torch
+
+_PACKAGES = {"torch-mlir": "torch_mlir", "jaxlib": "jaxlib"}
+_LOWERING_ROOMS = ("lowering", "passes")
+_PACKAGE_ROOT = Path(__file__).parents[1]
+
+
+@cache
+def lowering_digest() -> str:
+    """SHA-256 (hex) over the sources of passes and lowering, wherever the package is installed."""
+    return _digest(_PACKAGE_ROOT, (_PACKAGE_ROOT / room for room in _LOWERING_ROOMS))
+
+
+@cache
+def package_digest() -> str:
+    """SHA-256 (hex) over all sources of neuron_dynamo, wherever it is installed."""
+    return _digest(_PACKAGE_ROOT, (_PACKAGE_ROOT,))
+
+
+@cache
+def toolchain_versions() -> tuple[tuple[str, str], ...]:
+    """(distribution, version) of torch, torch-mlir and jaxlib as this process imports them; the last two are not imported for it."""
+    return (("torch", torch.__version__), *((name, package_version(name, module)) for name, module in _PACKAGES.items()))
+
+
+def package_version(distribution: str, module: str) -> str:
+    """Identity of the files that `import module` runs: version, and a digest over their names and sizes; "absent" if there are none.
+
+    Installed metadata alone can be stale or describe a copy that another one shadows, so it is only believed for the
+    directory that it lies beside, and the files are looked at as well.
+    """
+    spec = importlib.util.find_spec(module)
+    if spec is None:
+        return "absent"
+    roots = [Path(root) for root in spec.submodule_search_locations or ()]
+    if not roots:
+        roots = [Path(spec.origin or "")]
+    hasher = hashlib.sha256()
+    for line in sorted(line for root in roots for line in _names_and_sizes(root)):
+        hasher.update(line.encode())
+    return f"{_version_beside(roots[0], distribution)}+files.{hasher.hexdigest()[:16]}"
+
+
+def _version_beside(root: Path, distribution: str) -> str:
+    for found in importlib.metadata.distributions(path=[str(root.parent)]):
+        if _normalised(found.name) == _normalised(distribution):
+            return found.version
+    return "unknown"
+
+
+def _normalised(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _names_and_sizes(root: Path) -> Iterator[str]:
+    if root.is_file():
+        yield f"{root.name}:{root.stat().st_size}\n"
+    for folder, subfolders, names in os.walk(root):
+        if "__pycache__" in subfolders:
+            subfolders.remove("__pycache__")
+        for name in names:
+            path = Path(folder, name)
+            if path.suffix in (".py", ".so") or ".so." in name:
+                yield f"{path.relative_to(root).as_posix()}:{path.stat().st_size}\n"
+
+
+def _digest(root: Path, folders: Iterable[Path]) -> str:
+    """Over (name relative to `root`, contents) of every module; a `.pyc` file counts where it stands in for its source."""
+    hasher = hashlib.sha256()
+    for path in sorted(path for folder in folders for path in folder.rglob("*.py*")):
+        if path.suffix in (".py", ".pyc") and "__pycache__" not in path.parts and path.is_file():
+            contents = path.read_bytes()
+            hasher.update(f"{path.relative_to(root).as_posix()}:{len(contents)}\n".encode())
+            hasher.update(contents)
+    return hasher.hexdigest()

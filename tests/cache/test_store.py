@@ -1,0 +1,257 @@
+import contextlib
+import errno
+import os
+import re
+import shutil
+import threading
+import warnings
+
+import pytest
+
+from neuron_dynamo.cache import Cache, CacheStats, Lookup, stats, store
+from neuron_dynamo.cache.local import LocalStore
+from neuron_dynamo.cache.memory import MemoryStore
+from neuron_dynamo.errors import CacheMissError, CacheWarning
+from tests.cache.samples import artifact, key, options
+
+
+def new_process(monkeypatch):
+    monkeypatch.setattr(store, "_memory", {})
+
+
+def tree(root):
+    return sorted(path.relative_to(root).as_posix() for path in root.rglob("*"))
+
+
+@contextlib.contextmanager
+def one_warning(pattern):
+    """The block issues exactly one CacheWarning, and its text holds `pattern`."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    [warning] = caught
+    assert warning.category is CacheWarning
+    assert re.search(pattern, str(warning.message))
+
+
+@pytest.fixture(autouse=True)
+def no_unexpected_warning(recwarn):
+    yield
+    assert [str(warning.message) for warning in recwarn if issubclass(warning.category, CacheWarning)] == []
+
+
+def test_levels(tmp_path, monkeypatch):
+    cache = Cache(options(tmp_path))
+    assert cache.lookup(key()) == Lookup("miss", None)
+    cache.put(key(), artifact())
+    assert cache.lookup(key()) == Lookup("memory", artifact())
+    assert Cache(options(tmp_path)).lookup(key()).level == "memory"
+    new_process(monkeypatch)
+    assert Cache(options(tmp_path)).lookup(key()) == Lookup("disk", artifact())
+    assert Cache(options(tmp_path)).lookup(key()).level == "memory"
+    assert stats() == CacheStats(memory=3, disk=1, miss=1, stored=1)
+
+
+def test_another_directory_is_another_cache(tmp_path):
+    Cache(options(tmp_path / "a")).put(key(), artifact())
+    other = Cache(options(tmp_path / "b"))
+    assert other.lookup(key()).level == "miss"
+    other.put(key(), artifact())
+    assert LocalStore(tmp_path / "b").read(key()) == artifact()
+
+
+def test_off_neither_reads_nor_writes(tmp_path):
+    Cache(options(tmp_path)).put(key(), artifact())
+    off = Cache(options(tmp_path, "off"))
+    assert off.lookup(key()) == Lookup("miss", None)
+    off.put(key("p1"), artifact())
+    assert LocalStore(tmp_path).read(key("p1")) is None
+    assert Cache(options(tmp_path)).lookup(key("p1")).level == "miss"
+
+
+def test_readonly_reads_and_creates_nothing(tmp_path, monkeypatch):
+    Cache(options(tmp_path)).put(key(), artifact())
+    LocalStore(tmp_path).write(key("bad"), artifact())
+    os.truncate(LocalStore(tmp_path).entry_path(key("bad")) / "artifact.bin", 1)
+    before = tree(tmp_path)
+    new_process(monkeypatch)
+    cache = Cache(options(tmp_path, "readonly"))
+    assert cache.lookup(key()).level == "disk"
+    assert cache.lookup(key("p1")).level == "miss"
+    cache.put(key("p1"), artifact())
+    assert cache.lookup(key("p1")).level == "memory"
+    with pytest.warns(CacheWarning, match="is bad and was ignored"):
+        assert cache.lookup(key("bad")).level == "miss"
+    assert tree(tmp_path) == before
+
+
+def test_readonly_without_directory_warns_and_creates_nothing(tmp_path):
+    cache = Cache(options(tmp_path / "absent", "readonly"))
+    with one_warning("ND130.*absent: it does not exist"):
+        assert cache.lookup(key()).level == "miss"
+        assert cache.lookup(key("p1")).level == "miss"
+        cache.put(key(), artifact())
+    assert tree(tmp_path) == []
+
+
+def test_what_readonly_kept_in_memory_reaches_the_disk_when_writing_is_allowed(tmp_path):
+    Cache(options(tmp_path, "readonly")).put(key(), artifact())
+    assert tree(tmp_path) == []
+    assert Cache(options(tmp_path)).lookup(key()).level == "memory"
+    assert LocalStore(tmp_path).read(key()) == artifact()
+
+
+def test_require_names_graph_and_differing_part(tmp_path):
+    require = Cache(options(tmp_path, "require"))
+    with pytest.raises(CacheMissError, match=r"graph forward 0 is not in .* holds no entry"):
+        require.lookup(key("p1"), "forward 0")
+    on = Cache(options(tmp_path))
+    on.put(key("p0", lnc="1", precision="warn"), artifact())
+    on.put(key("p1", lnc="1", precision="warn"), artifact())
+    with pytest.raises(CacheMissError) as caught:
+        require.lookup(key("p1", lnc="2", precision="warn"), "forward 0")
+    assert "ND030: graph forward 0 is not in" in str(caught.value)
+    assert "differs in lnc is '2', stored '1'" in str(caught.value)
+    assert "program" not in str(caught.value)
+    assert require.lookup(key("p1", lnc="1", precision="warn")).artifact == artifact()
+
+
+def test_bad_entry_is_quarantined_with_one_warning_and_rebuilt(tmp_path, monkeypatch):
+    Cache(options(tmp_path)).put(key(), artifact())
+    (LocalStore(tmp_path).entry_path(key()) / "artifact.bin").write_bytes(b"compiled bytez")
+    new_process(monkeypatch)
+    cache = Cache(options(tmp_path))
+    with pytest.warns(CacheWarning, match="artifact.bin does not match its checksum") as caught:
+        assert cache.lookup(key()).level == "miss"
+    assert len(caught) == 1
+    [kept] = (tmp_path / "quarantine").iterdir()
+    assert (kept / "artifact.bin").read_bytes() == b"compiled bytez"
+    cache.put(key(), artifact())
+    assert LocalStore(tmp_path).read(key()) == artifact()
+    assert (stats().quarantined, stats().miss) == (1, 1)
+
+
+def test_reject_drops_an_intact_entry(tmp_path):
+    cache = Cache(options(tmp_path))
+    cache.put(key(), artifact())
+    with pytest.warns(CacheWarning, match="made for another machine"):
+        cache.reject(key(), "made for another machine")
+    assert cache.lookup(key()).level == "miss"
+    assert len(list((tmp_path / "quarantine").iterdir())) == 1
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOSPC, errno.EIO, errno.ESTALE])
+@pytest.mark.parametrize("call", ["mkdir", "makedirs", "fsync", "rename"])
+def test_directory_failing_at_any_step_costs_one_warning(tmp_path, monkeypatch, call, number):
+    def fail(*args, **kwargs):
+        raise OSError(number, os.strerror(number), args[0])
+
+    cache = Cache(options(tmp_path / "cache"))
+    monkeypatch.setattr(os, call, fail)
+    with one_warning("ND130.*kept in memory alone"):
+        for program in ("p0", "p1", "p2"):
+            cache.put(key(program), artifact(program.encode()))
+            assert cache.lookup(key(program)) == Lookup("memory", artifact(program.encode()))
+    monkeypatch.undo()
+    assert not (tmp_path / "cache" / "v1").exists() or list((tmp_path / "cache" / "v1").rglob("manifest.json")) == []
+
+
+def test_path_is_a_file(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    for root in (tmp_path / "file", tmp_path / "file" / "below"):
+        cache = Cache(options(root))
+        with one_warning("Not a directory|File exists"):
+            assert cache.lookup(key()).level == "miss"
+            cache.put(key(), artifact())
+            assert cache.lookup(key()).level == "memory"
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_directory_removed_under_us_comes_back(tmp_path):
+    cache = Cache(options(tmp_path / "cache"))
+    cache.put(key(), artifact())
+    shutil.rmtree(tmp_path / "cache")
+    assert cache.lookup(key()).level == "memory"
+    cache.put(key("p1"), artifact())
+    assert {found.digest for found in LocalStore(tmp_path / "cache").stored_keys()} == {key().digest, key("p1").digest}
+
+
+def test_directory_removed_during_a_write_costs_one_warning(tmp_path, monkeypatch):
+    rename = os.rename
+
+    def too_late(source, destination):
+        shutil.rmtree(tmp_path / "cache", ignore_errors=True)
+        rename(source, destination)
+
+    monkeypatch.setattr(os, "rename", too_late)
+    cache = Cache(options(tmp_path / "cache"))
+    with one_warning("No such file"):
+        cache.put(key(), artifact())
+        assert cache.lookup(key()).level == "memory"
+    monkeypatch.undo()
+    cache.put(key(), artifact())
+    assert LocalStore(tmp_path / "cache").read(key()) == artifact()
+
+
+def test_unreadable_entry_is_a_miss_and_stays_in_place(tmp_path, monkeypatch):
+    LocalStore(tmp_path).write(key(), artifact())
+    real = os.open
+
+    def denied(path, *args, **kwargs):
+        if str(path).endswith(key().digest):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return real(path, *args, **kwargs)
+
+    monkeypatch.setattr(os, "open", denied)
+    with pytest.warns(CacheWarning, match="Permission denied"):
+        assert Cache(options(tmp_path)).lookup(key()).level == "miss"
+    monkeypatch.undo()
+    assert LocalStore(tmp_path).read(key()) == artifact()
+    assert stats().errors == 1
+
+
+def test_warning_turned_into_error_leaves_the_artifact_usable(tmp_path):
+    (tmp_path / "file").write_text("")
+    cache = Cache(options(tmp_path / "file"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(CacheWarning):
+            cache.put(key(), artifact())
+    assert cache.lookup(key()) == Lookup("memory", artifact())
+
+
+def test_memory_drops_the_least_recently_used():
+    memory = MemoryStore(capacity=3 * artifact().size)
+    for program in ("p0", "p1", "p2"):
+        memory.write(key(program), artifact())
+    assert memory.read(key("p0")) == artifact()
+    memory.write(key("p3"), artifact())
+    assert [memory.read(key(program)) is None for program in ("p0", "p1", "p2", "p3")] == [False, True, False, False]
+    memory.write(key("huge"), artifact(bytes(10_000)))
+    assert memory.read(key("huge")) == artifact(bytes(10_000))
+    assert memory.read(key("p0")) is None
+    memory.write(key("p0"), artifact())
+    assert memory.read(key("huge")) is None
+
+
+def test_threads_share_one_cache(tmp_path):
+    failures = []
+
+    def work(number):
+        cache = Cache(options(tmp_path))
+        for program in map(str, range(10)):
+            found = cache.lookup(key(program)).artifact
+            if found is None:
+                cache.put(key(program), artifact(program.encode()))
+                found = cache.lookup(key(program)).artifact
+            if found != artifact(program.encode()):
+                failures.append((number, program))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert stats().memory + stats().disk >= 80
+    assert len(list(LocalStore(tmp_path).stored_keys())) == 10
