@@ -101,7 +101,7 @@ class ForkError(ExecutionError):
 
 
 class InspectError(NeuronDynamoError):
-    """`inspect` or a `module:function` argument of a command could not be used."""
+    """`inspect`, or an argument of a command such as `module:function`, could not be used."""
 
     code = "ND050"
 

@@ -1,0 +1,204 @@
+"""What this machine has of all that neuron_dynamo needs, and what to do about the rest. Compiles nothing, changes nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from neuron_dynamo.cache.local import LocalStore
+from neuron_dynamo.errors import OptionError
+from neuron_dynamo.options import Options
+from neuron_dynamo.version import __version__
+
+ENTRY_POINT_GROUP = "torch_dynamo_backends"
+BACKEND_NAMES = ("neuron", "neuron_dynamo")
+MINIMUM_PYTHON = (3, 11)
+REQUIRED = {"torch": "2.13", "torch-mlir": "20261001", "jaxlib": "0.10.2"}
+"""Version, or its beginning, that each compiler package must have; a test compares this with pyproject.toml."""
+
+_DISTRIBUTION = "neuron-dynamo"
+_MODULES = {"torch": "torch", "torch-mlir": "torch_mlir", "jaxlib": "jaxlib"}
+_LIBNRT = (Path("/opt/aws/neuron/lib/libnrt.so.1"), Path("/opt/aws/neuron/lib/libnrt.so"))
+_CPU_FEATURES = ("avx", "avx2", "fma", "avx512f", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8", "asimd", "sve", "bf16")
+_SDK_REMEDY = "install {} from the AWS Neuron SDK; target 'host' needs no SDK"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing looked at. `status` is `ok`, `note` (nothing that you asked for needs it) or `problem`; `remedy` says what to do."""
+
+    name: str
+    status: str
+    found: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """All checks, for one target."""
+
+    target: str
+    checks: tuple[Check, ...]
+
+    @property
+    def healthy(self) -> bool:
+        return all(check.status != "problem" for check in self.checks)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"healthy": self.healthy, "target": self.target, "checks": [asdict(check) for check in self.checks]}
+
+
+def diagnose(options: Mapping[str, Any] | None = None) -> Diagnosis:
+    """Look at everything that compiling with `options` (those of `torch.compile`) needs. Raises OptionError for bad `options`."""
+    try:
+        resolved = Options.resolve(options)
+        settings = Check("options", "ok", "environment variables are valid")
+    except OptionError as error:
+        resolved = Options.resolve(options, environ={})
+        settings = Check("options", "problem", error.what, error.remedy)
+    needs_sdk = not resolved.resolved_target.is_host
+    checks = (
+        _python(),
+        Check("neuron_dynamo", "ok", f"{__version__} in {Path(__file__).parent}"),
+        *(_package(name, version) for name, version in REQUIRED.items()),
+        *(_backend(name) for name in BACKEND_NAMES),
+        settings,
+        _target(resolved),
+        _cache(resolved),
+        Check("cpu", "ok", f"{platform.machine()}, {os.cpu_count()} cores, {' '.join(cpu_features()) or 'no known vector features'}"),
+        _neuronx_cc(needs_sdk),
+        _libnrt(needs_sdk),
+    )
+    return Diagnosis(resolved.target, checks)
+
+
+def cpu_features(cpuinfo: Path = Path("/proc/cpuinfo")) -> tuple[str, ...]:
+    """Vector features of this machine that change what the host compiler emits; empty where the system does not tell."""
+    with contextlib.suppress(OSError):
+        line = re.search(r"^(?:flags|Features)\s*:(.*)$", cpuinfo.read_text(), re.MULTILINE)
+        present = set(line.group(1).split()) if line else set()
+        return tuple(feature for feature in _CPU_FEATURES if feature in present)
+    return ()
+
+
+def _python() -> Check:
+    found = f"{platform.python_version()} at {sys.executable}"
+    if sys.version_info < MINIMUM_PYTHON:
+        return Check("python", "problem", found, f"use Python {'.'.join(map(str, MINIMUM_PYTHON))} or newer")
+    return Check("python", "ok", found)
+
+
+def _package(name: str, required: str) -> Check:
+    if importlib.util.find_spec(_MODULES[name]) is None:
+        return Check(name, "problem", "not installed", f"run 'pip install {_pin(name, required)}'")
+    version = torch.__version__ if name == "torch" else _version(name) or "unknown"
+    if version == required or version.startswith((f"{required}.", f"{required}+")):
+        return Check(name, "ok", version)
+    return Check(name, "problem", f"{version}, but {required} is needed", f"run 'pip install {_pin(name, required)}'")
+
+
+def _pin(name: str, required: str) -> str:
+    return f"{name}=={required}.*" if name == "torch" else f"{name}=={required}"
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _backend(name: str) -> Check:
+    label = f"backend {name!r}"
+    # Of several entry points with one name, Dynamo takes the first.
+    owners = [point.dist.name if point.dist else "?" for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP, name=name)]
+    others = [owner for owner in owners if re.sub(r"[-_.]+", "-", owner).lower() != _DISTRIBUTION]
+    if len(others) == len(owners):
+        found = f"registered by {', '.join(others)}" if others else "not registered"
+        return Check(label, "problem", found, "install this package with pip: its entry points are read from its metadata")
+    if not others and not (name == "neuron" and _version("torch-neuronx")):
+        return Check(label, "ok", f"registered by {_DISTRIBUTION}")
+    other = others[0] if others else "torch-neuronx"
+    if others and owners[0] == other:
+        return Check(label, "problem", f"registered by {other} first", f"use backend='neuron_dynamo', or uninstall {other}")
+    return Check(label, "note", f"registered by {_DISTRIBUTION}; {other} claims it too", "backend='neuron_dynamo' is always this package")
+
+
+def _target(options: Options) -> Check:
+    target = options.resolved_target
+    if target.is_host or importlib.util.find_spec("neuron_dynamo.compilers.neuronx_cc"):
+        return Check("target", "ok", f"{target.name}, lnc {target.lnc}")
+    return Check("target", "problem", f"{target.name}, for which this release has no compiler", "use target 'host'")
+
+
+def _cache(options: Options) -> Check:
+    path = options.cache_path
+    if options.cache == "off":
+        return Check("cache", "ok", "off")
+    trouble = _not_writable(path)
+    if trouble and options.cache == "on":
+        return Check("cache", "problem", f"{path}: {trouble}", "set NEURON_DYNAMO_CACHE_DIR to a directory of yours")
+    entries = sum(1 for _ in LocalStore(path).stored_keys())
+    state = "not writable" if trouble else "writable" if path.is_dir() else "made at first use"
+    return Check("cache", "ok", f"{path}: {entries} entries, {state}")
+
+
+def _not_writable(path: Path) -> str:
+    """Why no entry can be written below `path`, '' if one can."""
+    existing = next(folder for folder in (path, *path.parents) if os.path.lexists(folder))
+    if not existing.is_dir():
+        return f"{existing} is not a directory"
+    if existing != path:
+        return "" if os.access(existing, os.W_OK | os.X_OK) else f"{existing} is not writable"
+    try:
+        with tempfile.TemporaryFile(dir=path):
+            return ""
+    except OSError as error:
+        return error.strerror or str(error)
+
+
+def _neuronx_cc(needed: bool) -> Check:
+    status = "problem" if needed else "note"
+    program = shutil.which("neuronx-cc")
+    if program is None:
+        if _version("neuronx-cc"):
+            found = "the package index's placeholder, which holds no compiler"
+            return Check("neuronx-cc", status, found, "uninstall it, then " + _SDK_REMEDY.format("neuronx-cc"))
+        return Check("neuronx-cc", status, "not on PATH", _SDK_REMEDY.format("neuronx-cc"))
+    try:
+        with tempfile.TemporaryDirectory() as scratch:  # it leaves log files in its working directory
+            done = subprocess.run([program, "--version"], cwd=scratch, capture_output=True, text=True, timeout=120, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Check("neuronx-cc", status, f"{program} does not run: {error}", _SDK_REMEDY.format("neuronx-cc"))
+    version = re.search(r"NeuronX Compiler version ([\w.+-]+)", done.stdout + done.stderr)
+    if done.returncode or version is None:
+        found = f"{program} does not tell its version (exit code {done.returncode})"
+        return Check("neuronx-cc", status, found, _SDK_REMEDY.format("neuronx-cc"))
+    return Check("neuronx-cc", "ok", f"{version.group(1)} at {program}")
+
+
+def _libnrt(needed: bool) -> Check:
+    folders = [Path(folder) for folder in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if folder]
+    candidates = (*(folder / path.name for folder in folders for path in _LIBNRT), *_LIBNRT)
+    library = next((path for path in candidates if path.exists()), None)
+    devices = len(list(Path("/dev").glob("neuron[0-9]*")))
+    status = "problem" if needed else "note"
+    if library is None:
+        return Check("libnrt", status, "not found", _SDK_REMEDY.format("the Neuron runtime (libnrt)"))
+    if not devices:
+        return Check("libnrt", status, f"{library}, no Neuron device", "load the Neuron driver on a Neuron instance")
+    return Check("libnrt", "ok", f"{library}, {devices} Neuron devices")
