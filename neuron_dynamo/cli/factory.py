@@ -20,7 +20,8 @@ def load_model(spec: str) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str
     malformed, the module or function is missing, or the function fails or returns anything else.
     """
     module_name, colon, function_name = spec.partition(":")
-    if not colon or not all(part.isidentifier() for part in (*module_name.split("."), *function_name.split("."))):
+    names = (*module_name.split("."), *function_name.split("."))
+    if not colon or not all(name.isidentifier() for name in names) or module_name.endswith(".py"):
         raise InspectError(f"{spec!r} does not name a function", remedy=_FORM)
     factory: Any = _import(module_name, spec)
     for name in function_name.split("."):
@@ -28,7 +29,7 @@ def load_model(spec: str) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str
             raise InspectError(f"module {module_name!r} has no {function_name!r}", remedy=_known_functions(module_name))
         factory = getattr(factory, name)
     if not callable(factory):
-        raise InspectError(f"{spec} is a {type(factory).__name__}, not a function", remedy=_FORM)
+        raise InspectError(f"{spec} is of type {type(factory).__name__}, not a function", remedy=_FORM)
     try:
         made = factory()
     except Exception as error:

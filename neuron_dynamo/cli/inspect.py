@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from neuron_dynamo.cli.factory import load_model
@@ -12,7 +11,8 @@ from neuron_dynamo.cli.output import console, print_json, table
 from neuron_dynamo.options import Options
 
 if TYPE_CHECKING:
-    from neuron_dynamo.report import GraphReport, OpReport, Report
+    from neuron_dynamo.inspection import Report
+    from neuron_dynamo.report import GraphReport, OpReport
 
 _TEXTS = ("fx", "stablehlo", "hlo")
 
@@ -28,12 +28,13 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from neuron_dynamo.inspection import inspect
-
     names = [field.name for field in dataclasses.fields(Options)]
     options = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     Options.resolve(options)  # a bad option is told before the model is made
     model, inputs, keywords = load_model(args.model)
+
+    from neuron_dynamo.inspection import inspect
+
     report = inspect(model, *inputs, options=options, **keywords)
     if args.json:
         print_json(report_json(report))
@@ -72,11 +73,9 @@ def _print_tables(report: Report) -> None:
         return
     graphs = table("graph", "kind", "native>", "host>", "cache", "seconds>", "key")
     for graph in report.graphs:
-        placements = Counter(op.placement for op in graph.ops)
         seconds = f"{sum(graph.timings.values()):.3f}"
-        graphs.add_row(
-            graph.name, graph.kind, str(placements["native"]), str(placements["host"]), graph.cache, seconds, (graph.key or "-")[:16]
-        )
+        keys = "\n".join(program.key[:16] for program in graph.programs)
+        graphs.add_row(graph.name, graph.kind, str(graph.native), str(graph.host), graph.cache, seconds, keys)
     out.print(graphs)
     for graph in report.graphs:
         _print_graph(graph)

@@ -21,6 +21,7 @@ from torch_mlir.passmanager import PassManager
 from neuron_dynamo.errors import LoweringError, NeuronDynamoError
 from neuron_dynamo.lowering import mlir, registry
 from neuron_dynamo.lowering.builder import Builder, Value
+from neuron_dynamo.lowering.describe import describe
 from neuron_dynamo.lowering.program import TensorSpec
 from neuron_dynamo.lowering.source import source_of
 from neuron_dynamo.target import Target
@@ -153,15 +154,3 @@ def _specs(node: Node) -> tuple[TensorSpec | None, ...]:
     value = node.meta["val"]
     values = value if isinstance(value, (tuple, list)) else (value,)
     return tuple(_spec(v) if isinstance(v, torch.Tensor) else None for v in values)
-
-
-def describe(node: Node) -> str:
-    """An op with the dtypes and shapes of its operands, e.g. `aten.add.Tensor(float32[2, 3], float32[3])`."""
-    operands = []
-    for operand in node.all_input_nodes:
-        value = operand.meta.get("val")
-        if isinstance(value, torch.Tensor):
-            operands.append(f"{str(value.dtype).removeprefix('torch.')}{[int(n) if isinstance(n, int) else str(n) for n in value.shape]}")
-        elif value is not None:
-            operands.append(str(type(value).__name__))
-    return f"{node.target}({', '.join(operands)})"

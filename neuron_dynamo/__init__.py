@@ -1,0 +1,43 @@
+"""neuron_dynamo: a torch.compile backend for AWS Trainium and Inferentia.
+
+Backends `neuron` and `neuron_dynamo` register by entry point: `torch.compile(model, backend="neuron")` needs no import of this
+package. This module is its public API and is light to import: toolchains load on first use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from neuron_dynamo.version import __version__
+
+if TYPE_CHECKING:
+    from neuron_dynamo import cache, errors
+    from neuron_dynamo.inspection import Report, inspect
+    from neuron_dynamo.options import Options
+    from neuron_dynamo.report import GraphReport, OpReport, reports
+
+__all__ = ["GraphReport", "OpReport", "Options", "Report", "__version__", "cache", "errors", "inspect", "reports"]
+
+_HOMES = {
+    "GraphReport": "report",
+    "OpReport": "report",
+    "Options": "options",
+    "Report": "inspection",
+    "inspect": "inspection",
+    "reports": "report",
+    "cache": "",
+    "errors": "",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    home = _HOMES[name]
+    return getattr(importlib.import_module(f"{__name__}.{home}"), name) if home else importlib.import_module(f"{__name__}.{name}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,60 @@
+"""The entry point: what `torch.compile(model, backend="neuron")` calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._dynamo.backends.common import aot_autograd
+from torch.fx import GraphModule
+
+from neuron_dynamo.errors import DeviceError, ModeError
+from neuron_dynamo.options import Options
+
+
+def neuron(gm: GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None, mode: str | None = None) -> Any:
+    """Compile Dynamo's graph: AOTAutograd traces forward, backward and inference graphs, and each goes through compile.py.
+
+    Raises OptionError for bad options, ModeError for any mode, DeviceError for tensors that are not on the CPU.
+    """
+    if mode not in (None, "default"):
+        raise ModeError(
+            f"mode={mode!r} is Inductor's: this backend has no autotuning and no CUDA graphs to switch",
+            remedy="leave mode out; see the options table for what can be set",
+        )
+    resolved = Options.resolve(options)
+    _check_devices(example_inputs)
+    return _compile(gm, list(example_inputs), resolved)
+
+
+def _compile(gm: GraphModule, example_inputs: list[Any], options: Options) -> Any:
+    from functorch.compile import min_cut_rematerialization_partition
+
+    from neuron_dynamo.compile import compile_graph
+    from neuron_dynamo.dynamic import compile_any
+    from neuron_dynamo.passes.decompositions import decomposition_table
+
+    def compiler(kind: str) -> Any:
+        def run(graph: GraphModule, inputs: Sequence[Any]) -> Any:
+            return compile_any(graph, lambda static: compile_graph(static, kind, options))
+
+        return run
+
+    return aot_autograd(
+        fw_compiler=compiler("forward"),
+        bw_compiler=compiler("backward"),
+        inference_compiler=compiler("inference"),
+        decompositions=decomposition_table(),
+        partition_fn=min_cut_rematerialization_partition,
+        keep_inference_input_mutations=True,
+    )(gm, example_inputs)
+
+
+def _check_devices(example_inputs: Sequence[Any]) -> None:
+    for number, value in enumerate(example_inputs):
+        if isinstance(value, torch.Tensor) and value.device.type != "cpu":
+            raise DeviceError(
+                f"input {number} of the graph is on device {value.device}",
+                remedy="this backend takes CPU tensors: it has no device type of its own; move the model and its inputs to the CPU",
+            )

@@ -1,0 +1,123 @@
+"""The story of one graph: passes -> partition -> lower -> cache -> compiler -> runtime."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from neuron_dynamo import passes, report
+from neuron_dynamo.cache import Artifact, Cache, CacheKey, program_key
+from neuron_dynamo.compilers import compiler_for
+from neuron_dynamo.compilers.base import Compiler
+from neuron_dynamo.errors import CompilerError
+from neuron_dynamo.fallback import check_placement
+from neuron_dynamo.lowering.program import Program, Signature
+from neuron_dynamo.options import Options
+from neuron_dynamo.passes.partition import Segment, crossing, extract, partition
+from neuron_dynamo.placement import Placement, place
+from neuron_dynamo.report import GraphReport, ProgramReport
+from neuron_dynamo.runtime.base import Executable
+from neuron_dynamo.runtime.graph import CompiledGraph, HostStep, NativeStep, Slot, Step
+
+
+def compile_graph(gm: GraphModule, kind: str, options: Options) -> CompiledGraph:
+    """Compile a graph of static shapes as AOTAutograd hands it over. `kind` is forward, backward or inference."""
+    outcome = GraphReport(report.graph_name(options.model_name, kind), kind, target=options.target)
+    outcome.fx = gm.print_readable(print_output=False)
+    with outcome.stage("passes"):
+        passes.run(gm)
+        placement = place(gm, options)
+        check_placement(placement, options)
+        outcome.ops = placement.ops()
+        segments = partition(gm.graph, placement.is_native)
+    compiled = _assemble(gm, segments, lambda segment, results: _native_step(gm, segment, results, options, outcome))
+    report.record(outcome)
+    return compiled
+
+
+def _assemble(
+    gm: GraphModule, segments: list[Segment], native: Callable[[Segment, set[Node]], tuple[Executable, list[Node], list[Node]]]
+) -> CompiledGraph:
+    """Steps over numbered slots: the graph's inputs first, then every value in the order of its making."""
+    (output,) = (n for n in gm.graph.nodes if n.op == "output")
+    slots = {node: i for i, node in enumerate(n for n in gm.graph.nodes if n.op == "placeholder")}
+    inputs = len(slots)
+    results = crossing(segments, output)
+    steps: list[Step] = []
+    for segment in segments:
+        if segment.native:
+            executable, sources, made = native(segment, results)
+            for node in made:
+                slots[node] = len(slots)
+            if made:
+                steps.append(NativeStep(executable, tuple(slots[n] for n in sources), tuple(slots[n] for n in made)))
+        else:
+            for node in segment.nodes:
+                slots[node] = len(slots)
+                steps.append(_host_step(gm, node, slots))
+    outputs = torch.fx.node.map_aggregate(output.args[0], lambda value: Slot(slots[value]) if isinstance(value, Node) else value)
+    return CompiledGraph(inputs, len(slots), steps, tuple(outputs))  # type: ignore[arg-type]
+
+
+def _host_step(gm: GraphModule, node: Node, slots: dict[Node, int]) -> HostStep:
+    if node.op == "get_attr":
+        return HostStep(operator.attrgetter(str(node.target)), (gm,), {}, slots[node])
+    args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: Slot(slots[n]))
+    return HostStep(node.target, _plain(args), _plain(kwargs), slots[node])  # type: ignore[arg-type]
+
+
+def _plain(value: Any) -> Any:
+    """FX's immutable containers as Python's own."""
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        return (list if isinstance(value, list) else tuple)(_plain(v) for v in value)
+    return value
+
+
+def _native_step(
+    gm: GraphModule, segment: Segment, results: set[Node], options: Options, outcome: GraphReport
+) -> tuple[Executable, list[Node], list[Node]]:
+    from neuron_dynamo.lowering.pipeline import lower
+
+    graph, sources, made = extract(segment, gm, results)
+    with outcome.stage("lower"):
+        program = lower(graph, options.resolved_target)
+    executable, key, level = obtain(program, options, outcome)
+    outcome.programs.append(ProgramReport(key.digest, level, program.stablehlo))
+    return executable, sources, made
+
+
+def obtain(program: Program, options: Options, outcome: GraphReport) -> tuple[Executable, CacheKey, str]:
+    """An executable of `program`, from the cache or the compiler, with its key and the cache level that had it."""
+    compiler = compiler_for(options)
+    cache = Cache(options)
+    key = program_key(program.digest, options.resolved_target, options, compiler)
+    found = cache.lookup(key, outcome.name)
+    if found.artifact is not None:
+        executable = load(compiler, found.artifact, cache, key, outcome)
+        if executable is not None:
+            return executable, key, found.level
+    with outcome.stage("compile"):
+        payload = compiler.compile(program)
+    cache.put(key, Artifact(payload, program.signature, dict(outcome.timings), blobs={"program": program.stablehlo}))
+    with outcome.stage("load"):
+        return compiler.load(payload, program.signature), key, "miss"
+
+
+def load(compiler: Compiler, artifact: Artifact, cache: Cache, key: CacheKey, outcome: GraphReport) -> Executable | None:
+    """The artifact made runnable, or None (and the entry put aside) where the compiler refuses it."""
+    signature: Signature = artifact.signature
+    try:
+        with outcome.stage("load"):
+            return compiler.load(artifact.payload, signature)
+    except CompilerError as error:
+        cache.reject(key, str(error))
+        return None
+
+
+__all__ = ["Placement", "compile_graph", "load", "obtain"]

@@ -1,0 +1,65 @@
+"""Graphs with symbolic sizes: specialised per concrete shape at call time, inside one compiled callable.
+
+A new shape costs one lowering, never a Dynamo recompile.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._subclasses import FakeTensorMode
+from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.traceback import preserve_node_meta
+
+Compiled = Callable[[list[Any]], list[Any]]
+
+
+def compile_any(gm: GraphModule, compile_static: Callable[[GraphModule], Compiled]) -> Compiled:
+    """`compile_static(gm)` where all sizes are concrete, else a callable that does it per shape."""
+    return SpecialisedGraph(gm, compile_static) if is_symbolic(gm) else compile_static(gm)
+
+
+def is_symbolic(gm: GraphModule) -> bool:
+    """Whether any value of the graph is a symbolic number or has a symbolic size."""
+    return any(_symbolic(node.meta.get("val")) for node in gm.graph.nodes)
+
+
+def _symbolic(value: Any) -> bool:
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return True
+    if isinstance(value, torch.Tensor):
+        return any(isinstance(n, torch.SymInt) for n in (*value.shape, *value.stride()))
+    return isinstance(value, (tuple, list)) and any(map(_symbolic, value))
+
+
+class SpecialisedGraph:
+    """Boxed callable that holds one compiled graph for each combination of input sizes and numbers it has met."""
+
+    def __init__(self, gm: GraphModule, compile_static: Callable[[GraphModule], Compiled]) -> None:
+        self._boxed_call = True
+        self._gm, self._compile_static = gm, compile_static
+        self._compiled: dict[tuple[Any, ...], Compiled] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, inputs: list[Any]) -> list[Any]:
+        key = tuple([tuple(v.shape) if isinstance(v, torch.Tensor) else v for v in inputs])
+        compiled = self._compiled.get(key)
+        if compiled is None:
+            with self._lock:
+                compiled = self._compiled.get(key)
+                if compiled is None:
+                    compiled = self._compiled[key] = self._compile_static(concrete(self._gm, inputs))
+        return compiled(inputs)
+
+
+def concrete(gm: GraphModule, inputs: list[Any]) -> GraphModule:
+    """`gm` traced again with the sizes of `inputs`; numbers among the inputs become unused placeholders."""
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    fakes = [mode.from_tensor(v, static_shapes=True) if isinstance(v, torch.Tensor) else v for v in inputs]
+    with mode, preserve_node_meta():
+        traced: GraphModule = make_fx(torch.fx.Interpreter(gm).run, tracing_mode="real", record_module_stack=False)(*fakes)
+    return traced

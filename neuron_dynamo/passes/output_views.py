@@ -1,0 +1,84 @@
+"""Return views as views: an output that is a chain of view ops over some base is computed up to the base, and the chain is
+replayed on the host, where that saves a copy or keeps an alias or eager's strides."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from neuron_dynamo.passes.partition import mutates
+
+aten = torch.ops.aten
+
+_SAME_SIZE = frozenset(
+    {
+        aten.view.default,
+        aten._unsafe_view.default,
+        aten.permute.default,
+        aten.transpose.int,
+        aten.t.default,
+        aten.unsqueeze.default,
+        aten.squeeze.default,
+        aten.squeeze.dim,
+        aten.squeeze.dims,
+        aten.expand.default,
+        aten.alias.default,
+        aten.detach.default,
+    }
+)
+"""Views that need no more memory than their result does."""
+
+_NARROWING = frozenset({aten.slice.Tensor, aten.select.int, aten.as_strided.default, aten.diagonal.default})
+"""Views into part of a base: replayed only where the base exists anyway (an input of the graph)."""
+
+HOST = "neuron_dynamo_host"
+"""Key in node.meta of a node that runs on the host by nature, with the reason."""
+
+
+def output_views(gm: GraphModule) -> None:
+    """Rewrite the outputs of `gm` in place; the replayed nodes carry meta[HOST]."""
+    (output,) = (n for n in gm.graph.nodes if n.op == "output")
+    overwritten = {n.args[0] for n in gm.graph.nodes if mutates(n)}
+    chains = {node: _chain(node, overwritten) for node in output.all_input_nodes}
+    bases = Counter(chain[-1].args[0] if chain else node for node, chain in chains.items())
+    replayed: dict[Node, Node] = {}
+
+    def replay(node: Any) -> Any:
+        chain = chains.get(node, []) if isinstance(node, Node) else []
+        if not chain:
+            return node
+        base: Any = chain[-1].args[0]
+        if base.op != "placeholder" and bases[base] == 1 and node.meta["val"].is_contiguous():
+            return node  # dense either way, and nobody shares it: a reshape within the program is free
+        with gm.graph.inserting_before(output):
+            for view in reversed(chain):
+                copy = replayed.get(view)
+                if copy is None:
+                    copy = gm.graph.node_copy(view, lambda n, view=view, base=base: base if n is view.args[0] else n)  # type: ignore[misc]
+                    if copy.target is aten._unsafe_view.default:
+                        copy.target = aten.view.default
+                    copy.meta = {**view.meta, HOST: "view of an output"}
+                    replayed[view] = copy
+                base = copy
+        return base
+
+    output.args = (torch.fx.node.map_aggregate(output.args[0], replay),)
+    gm.graph.eliminate_dead_code()
+
+
+def _chain(node: Node, overwritten: set[Any]) -> list[Node]:
+    """View nodes from `node` down to (not including) its base; empty where it must be computed."""
+    chain: list[Node] = []
+    while node.op == "call_function" and node.target in _SAME_SIZE | _NARROWING and isinstance(node.args[0], Node):
+        chain.append(node)
+        node = node.args[0]
+    if node.op == "placeholder":
+        return [] if node in overwritten else chain
+    # Over a computed base: only the views above the last narrowing one, which would keep the whole base alive.
+    for position, view in enumerate(chain):
+        if view.target in _NARROWING:
+            return chain[:position]
+    return chain

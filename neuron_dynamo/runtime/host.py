@@ -1,0 +1,176 @@
+"""HostExecutable: runs an XLA CPU executable on torch tensors without copies, a few microseconds per call."""
+
+from __future__ import annotations
+
+import weakref
+
+import torch
+from torch._C._dynamo.guards import TensorGuards
+from torch.utils.dlpack import from_dlpack
+
+from neuron_dynamo import xla
+from neuron_dynamo.errors import ExecutionError
+from neuron_dynamo.lowering.program import DTYPE_NAMES, Signature, TensorSpec
+
+_data_ptr = torch.Tensor.data_ptr
+_NEVER = -1  # an address that no tensor has
+
+_MAX_BUFFERS_PER_SPEC = 1024
+_MAX_LAYOUTS = 4
+
+
+class _BufferPool:
+    """XLA buffers over caller memory for one TensorSpec, by address, shared by all executables.
+
+    A buffer does not own its memory. It is used only in a call that holds a live tensor of exactly this shape, dtype and
+    dense layout at exactly this address, so that an entry over freed memory is never read and a reused address is right.
+    """
+
+    def __init__(self, spec: TensorSpec) -> None:
+        self._importer = xla.Importer(spec.shape, DTYPE_NAMES[spec.dtype])
+        self._empty = self._importer.empty() if 0 in spec.shape else None
+        self._buffers: dict[int, xla.Buffer] = {}
+
+    def buffer(self, address: int) -> tuple[xla.Buffer, bool]:
+        """A buffer of the memory at `address`, and whether it is a view (which stays right) or a copy (good for one call)."""
+        if self._empty is not None:
+            return self._empty, True
+        buffer = self._buffers.get(address)
+        if buffer is not None:
+            return buffer, True
+        if address % xla.ALIGNMENT:
+            return self._importer.copy(address), False
+        buffer = self._importer.view(address)
+        if buffer.unsafe_buffer_pointer() != address:
+            return buffer, False
+        if len(self._buffers) >= _MAX_BUFFERS_PER_SPEC:
+            self._buffers.clear()
+        self._buffers[address] = buffer
+        return buffer, True
+
+    def copy(self, address: int) -> xla.Buffer:
+        """A buffer that XLA owns, and may therefore take away."""
+        return self._importer.copy(address) if self._empty is None else self._importer.empty()
+
+
+_pools: weakref.WeakValueDictionary[TensorSpec, _BufferPool] = weakref.WeakValueDictionary()
+
+
+def _pool(spec: TensorSpec) -> _BufferPool:
+    pool = _pools.get(spec)
+    if pool is None:
+        pool = _pools[spec] = _BufferPool(spec)
+    return pool
+
+
+class _Layout:
+    """One combination of input layouts already checked against the signature: a single C++ check recognises it again.
+
+    The check compares, for each tensor, its Python type, dispatch keys (so also conjugate and negative bits), dtype,
+    device, requires_grad, sizes and strides. `copies` lists the inputs that need a dense copy.
+    """
+
+    def __init__(self, inputs: list[torch.Tensor], copies: tuple[int, ...]) -> None:
+        static = [[None] * tensor.dim() for tensor in inputs]
+        self.matches = TensorGuards(*inputs, dynamic_dims_sizes=static, dynamic_dims_strides=static).check
+        self.copies = copies
+
+
+class HostExecutable:
+    """An XLA CPU executable with its signature; see runtime.base.Executable for the contract. Thread-safe.
+
+    `donated` lists inputs whose buffers XLA consumes: it gets its own copy of those. Denormals flush to zero inside.
+    Raises ExecutionError for inputs that do not fit the signature, ForkError in a child forked after XLA had started.
+    """
+
+    def __init__(self, executable: xla.LoadedExecutable, signature: Signature, donated: tuple[int, ...] = ()) -> None:
+        self.signature = signature
+        self.executable = executable
+        self._run = xla.caller(executable, len(signature.outputs))
+        self._pools = [_pool(spec) for spec in signature.inputs]
+        self._count = len(signature.inputs)
+        self._donated = frozenset(donated)
+        # Both are replaced whole and never changed in place, so that concurrent calls see one state or the other.
+        self._layouts: tuple[_Layout, ...] = ()
+        self._bound: tuple[list[int], list[xla.Buffer]] = ([_NEVER] * self._count, [None] * self._count)
+
+    def __call__(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        if xla.forked:
+            xla.raise_forked()
+        if len(inputs) != self._count:
+            raise ExecutionError(f"the compiled graph takes {self._count} inputs, {len(inputs)} were given")
+        # `inputs`, dense copies among them, must stay alive until the run is over: buffers do not own memory.
+        for layout in self._layouts:
+            if layout.matches(*inputs):
+                if layout.copies:
+                    inputs = _with_copies(inputs, layout.copies)
+                break
+        else:
+            inputs = self._admit(inputs)
+        addresses = list(map(_data_ptr, inputs))
+        bound, buffers = self._bound
+        if addresses != bound:
+            buffers = self._bind(addresses, bound, buffers)
+        try:
+            return [from_dlpack(capsule) for capsule in self._run(buffers)]
+        except Exception as error:
+            raise ExecutionError(f"XLA failed to run the compiled graph: {error}") from error
+
+    def _admit(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Checks every input, remembers this combination of layouts, and returns the inputs with all of them dense."""
+        for index, (tensor, spec) in enumerate(zip(inputs, self.signature.inputs, strict=True)):
+            _check(index, tensor, spec)
+        copies = tuple(i for i, tensor in enumerate(inputs) if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg())
+        if len(set(map(id, inputs))) == self._count > 0:  # TensorGuards never matches when a tensor comes twice
+            self._layouts = (_Layout(inputs, copies), *self._layouts[: _MAX_LAYOUTS - 1])
+        return _with_copies(inputs, copies)
+
+    def _bind(self, addresses: list[int], bound: list[int], buffers: list[xla.Buffer]) -> list[xla.Buffer]:
+        """Buffers for `addresses`, reusing those of `bound` that did not move; remembers the ones that stay right."""
+        call, kept, kept_addresses = list(buffers), list(buffers), list(addresses)
+        for index, address in enumerate(addresses):
+            if address == bound[index]:
+                continue
+            if index in self._donated:
+                call[index], lasting = self._pools[index].copy(address), False
+            else:
+                call[index], lasting = self._pools[index].buffer(address)
+            kept[index] = call[index] if lasting else None
+            if not lasting:
+                kept_addresses[index] = _NEVER
+        self._bound = (kept_addresses, kept)
+        return call
+
+
+def _with_copies(inputs: list[torch.Tensor], copies: tuple[int, ...]) -> list[torch.Tensor]:
+    if not copies:
+        return inputs
+    inputs = list(inputs)
+    for index in copies:
+        inputs[index] = inputs[index].detach().resolve_conj().resolve_neg().contiguous()
+    return inputs
+
+
+def _check(index: int, tensor: torch.Tensor, spec: TensorSpec) -> None:
+    expected = f"a dense CPU tensor of shape {spec.shape} and dtype {spec.dtype}"
+    if not isinstance(tensor, torch.Tensor):
+        given = f"a {type(tensor).__name__}"
+    elif type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ or not _has_memory(tensor):
+        given = f"a {type(tensor).__name__} that has no memory of its own, of shape {tuple(tensor.shape)} and dtype {tensor.dtype}"
+    elif tensor.device.type != "cpu" or tensor.layout is not torch.strided:
+        given = f"a {tensor.layout} tensor on {tensor.device}"
+    elif tensor.dtype is not spec.dtype or tuple(tensor.shape) != spec.shape:
+        given = f"shape {tuple(tensor.shape)} and dtype {tensor.dtype}"
+    else:
+        return
+    raise ExecutionError(f"input {index} of the compiled graph must be {expected}, but is {given}")
+
+
+def _has_memory(tensor: torch.Tensor) -> bool:
+    """False for wrappers such as functorch's, whose type is a plain Tensor's."""
+    if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
+        return True  # refused for that, with a better message
+    try:
+        return tensor.data_ptr() != 0 or tensor.numel() == 0
+    except RuntimeError:
+        return False
