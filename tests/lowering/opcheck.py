@@ -23,7 +23,10 @@ from neuron_dynamo.target import get_target
 
 def trace(fn: Callable[..., Any], tensors: list[torch.Tensor]) -> torch.fx.GraphModule:
     """fn over flat tensors, functionalised and decomposed, with a tuple of tensor nodes as output."""
-    gm = make_fx(torch.func.functionalize(fn, remove="mutations_and_views"), decomposition_table=decomposition_table(), tracing_mode="fake")(*tensors)
+    # First without functionalisation, inside which autograd cannot be started.
+    plain = make_fx(fn, tracing_mode="fake")(*tensors)
+    functional = torch.func.functionalize(plain, remove="mutations_and_views")
+    gm = make_fx(functional, decomposition_table=decomposition_table(), tracing_mode="fake")(*tensors)
     gm.graph.eliminate_dead_code()
     gm.recompile()
     return gm
