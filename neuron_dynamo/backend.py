@@ -37,7 +37,8 @@ def _compile(gm: GraphModule, example_inputs: list[Any], options: Options) -> An
 
     def compiler(kind: str) -> Any:
         def run(graph: GraphModule, inputs: Sequence[Any]) -> Any:
-            return compile_any(graph, lambda static: compile_graph(static, kind, options))
+            visible = _visible_outputs(graph, kind)
+            return compile_any(graph, lambda static: compile_graph(static, kind, options, visible))
 
         return run
 
@@ -49,6 +50,15 @@ def _compile(gm: GraphModule, example_inputs: list[Any], options: Options) -> An
         partition_fn=min_cut_rematerialization_partition,
         keep_inference_input_mutations=True,
     )(gm, example_inputs)
+
+
+def _visible_outputs(graph: GraphModule, kind: str) -> int:
+    """How many of the graph's outputs, from the first, reach the user (or autograd) rather than the backward graph."""
+    (output,) = (n for n in graph.graph.nodes if n.op == "output")
+    context = torch._guards.TracingContext.try_get()
+    if kind == "forward" and context is not None and context.fw_metadata is not None:
+        return int(context.fw_metadata.num_forward)
+    return len(output.args[0])  # type: ignore[arg-type]
 
 
 def _check_devices(example_inputs: Sequence[Any]) -> None:

@@ -24,12 +24,13 @@ from neuron_dynamo.runtime.base import Executable
 from neuron_dynamo.runtime.graph import CompiledGraph, HostStep, NativeStep, Slot, Step
 
 
-def compile_graph(gm: GraphModule, kind: str, options: Options) -> CompiledGraph:
-    """Compile a graph of static shapes as AOTAutograd hands it over. `kind` is forward, backward or inference."""
+def compile_graph(gm: GraphModule, kind: str, options: Options, visible: int) -> CompiledGraph:
+    """Compile a graph of static shapes as AOTAutograd hands it over. `kind` is forward, backward or inference; the first
+    `visible` outputs go to the user, the rest are saved for backward."""
     outcome = GraphReport(report.graph_name(options.model_name, kind), kind, target=options.target)
     outcome.fx = gm.print_readable(print_output=False)
     with outcome.stage("passes"):
-        passes.run(gm)
+        passes.run(gm, visible)
         placement = place(gm, options)
         check_placement(placement, options)
         outcome.ops = placement.ops()

@@ -5,13 +5,13 @@ from __future__ import annotations
 from torch.fx import GraphModule
 
 from neuron_dynamo.passes.linear import linear
+from neuron_dynamo.passes.output_layout import output_layout
 from neuron_dynamo.passes.output_views import output_views
 
-PASSES = (linear, output_views)
 
-
-def run(gm: GraphModule) -> None:
-    """Apply every pass to `gm` in place."""
-    for one in PASSES:
-        one(gm)
+def run(gm: GraphModule, visible: int) -> None:
+    """Apply every pass to `gm` in place. Its first `visible` outputs go to the caller, with eager's strides."""
+    linear(gm)
+    output_views(gm)
+    output_layout(gm, visible)
     gm.graph.lint()

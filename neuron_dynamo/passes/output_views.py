@@ -9,30 +9,9 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from neuron_dynamo.passes.partition import mutates
+from neuron_dynamo.passes.partition import NARROWING_VIEWS, VIEWS, mutates
 
 aten = torch.ops.aten
-
-_SAME_SIZE = frozenset(
-    {
-        aten.view.default,
-        aten._unsafe_view.default,
-        aten.permute.default,
-        aten.transpose.int,
-        aten.t.default,
-        aten.unsqueeze.default,
-        aten.squeeze.default,
-        aten.squeeze.dim,
-        aten.squeeze.dims,
-        aten.expand.default,
-        aten.alias.default,
-        aten.detach.default,
-    }
-)
-"""Views that need no more memory than their result does."""
-
-_NARROWING = frozenset({aten.slice.Tensor, aten.select.int, aten.as_strided.default, aten.diagonal.default})
-"""Views into part of a base: replayed only where the base exists anyway (an input of the graph)."""
 
 HOST = "neuron_dynamo_host"
 """Key in node.meta of a node that runs on the host by nature, with the reason."""
@@ -72,13 +51,13 @@ def output_views(gm: GraphModule) -> None:
 def _chain(node: Node, overwritten: set[Any]) -> list[Node]:
     """View nodes from `node` down to (not including) its base; empty where it must be computed."""
     chain: list[Node] = []
-    while node.op == "call_function" and node.target in _SAME_SIZE | _NARROWING and isinstance(node.args[0], Node):
+    while node.op == "call_function" and node.target in VIEWS and isinstance(node.args[0], Node):
         chain.append(node)
         node = node.args[0]
     if node.op == "placeholder":
         return [] if node in overwritten else chain
     # Over a computed base: only the views above the last narrowing one, which would keep the whole base alive.
     for position, view in enumerate(chain):
-        if view.target in _NARROWING:
+        if view.target in NARROWING_VIEWS:
             return chain[:position]
     return chain

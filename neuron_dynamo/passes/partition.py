@@ -12,6 +12,32 @@ from dataclasses import dataclass, field
 import torch
 from torch.fx import Graph, GraphModule, Node
 
+aten = torch.ops.aten
+
+
+SAME_SIZE_VIEWS = frozenset(
+    {
+        aten.view.default,
+        aten._unsafe_view.default,
+        aten.permute.default,
+        aten.transpose.int,
+        aten.t.default,
+        aten.unsqueeze.default,
+        aten.squeeze.default,
+        aten.squeeze.dim,
+        aten.squeeze.dims,
+        aten.expand.default,
+        aten.alias.default,
+        aten.detach.default,
+    }
+)
+"""Views that need no more memory than their result does."""
+
+NARROWING_VIEWS = frozenset({aten.slice.Tensor, aten.select.int, aten.as_strided.default, aten.diagonal.default})
+"""Views into part of a base: replayed only where the base exists anyway (an input of the graph)."""
+
+VIEWS = SAME_SIZE_VIEWS | NARROWING_VIEWS
+
 
 @dataclass
 class Segment:
@@ -41,8 +67,21 @@ def partition(graph: Graph, is_native: Callable[[Node], bool]) -> list[Segment]:
         if not native and node.is_impure():
             ordered = level = max(level, ordered)
         levels[node] = level
-        segments.setdefault((level, native), Segment(native)).nodes.append(node)
+    _sink(graph, levels, is_native)
+    for node in levels:
+        key = (levels[node], is_native(node))
+        segments.setdefault(key, Segment(key[1])).nodes.append(node)
     return [segments[key] for key in sorted(segments)]
+
+
+def _sink(graph: Graph, levels: dict[Node, int], is_native: Callable[[Node], bool]) -> None:
+    """Move cheap native nodes (views, constants) down to the level of their first reader, so that programs hand over what the
+    views are of, and not copies."""
+    for node in reversed(graph.nodes):
+        if node not in levels or not is_native(node) or not (node.target in VIEWS or not node.all_input_nodes):
+            continue
+        readers = [levels[user] + (0 if is_native(user) else -1) if user.op != "output" else levels[node] for user in node.users]
+        levels[node] = max(levels[node], min(readers, default=levels[node]))
 
 
 def extract(segment: Segment, owner: GraphModule, results: set[Node]) -> tuple[Graph, list[Node], list[Node]]:

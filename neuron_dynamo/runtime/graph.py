@@ -119,9 +119,9 @@ def eager_targets() -> dict[str, Callable[..., Any]]:
     """Host functions that are not ATen ops, by the name under which a stored graph refers to them."""
     import operator
 
-    from neuron_dynamo.runtime import draw
+    from neuron_dynamo.runtime import draw, layout
 
-    return {"getitem": operator.getitem, "rng_state": draw.rng_state}
+    return {"getitem": operator.getitem, "rng_state": draw.rng_state, "copy_to_strides": layout.copy_to_strides}
 
 
 def target_name(target: Any) -> str:

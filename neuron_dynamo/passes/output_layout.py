@@ -1,0 +1,39 @@
+"""Give the caller the strides that eager PyTorch would: programs return row-major tensors, so an output with another layout is
+computed in its memory order and permuted on the host (a view), or copied where its strides are not dense."""
+
+from __future__ import annotations
+
+import torch
+from torch.fx import GraphModule, Node
+
+from neuron_dynamo.passes.output_views import HOST
+from neuron_dynamo.runtime.layout import copy_to_strides
+
+aten = torch.ops.aten
+
+
+def output_layout(gm: GraphModule, visible: int) -> None:
+    """Rewrite the first `visible` outputs of `gm` in place: those that the caller sees, as against tensors saved for backward."""
+    (output,) = (n for n in gm.graph.nodes if n.op == "output")
+    values = list(output.args[0])  # type: ignore[arg-type]
+    for index, node in enumerate(values[:visible]):
+        if isinstance(node, Node) and node.op == "call_function" and HOST not in node.meta:
+            value = node.meta.get("val")
+            if isinstance(value, torch.Tensor) and value.layout == torch.strided and not value.is_contiguous():
+                with gm.graph.inserting_before(output):
+                    values[index] = _laid_out(gm, node, value)
+    output.args = (tuple(values),)
+
+
+def _laid_out(gm: GraphModule, node: Node, value: torch.Tensor) -> Node:
+    order = sorted(range(value.ndim), key=lambda d: -value.stride(d))
+    dense = value.permute(order)
+    if dense.is_contiguous():
+        compact = gm.graph.call_function(aten.permute.default, (node, order))
+        compact.meta = {**node.meta, "val": dense.clone(memory_format=torch.contiguous_format)}
+        back = [order.index(d) for d in range(value.ndim)]
+        result = gm.graph.call_function(aten.permute.default, (compact, back))
+    else:
+        result = gm.graph.call_function(copy_to_strides, (node, list(value.stride())))
+    result.meta = {**node.meta, HOST: "layout of an output"}
+    return result

@@ -1,0 +1,13 @@
+"""Copies into a given memory layout, run on the host."""
+
+from __future__ import annotations
+
+import torch
+
+
+def copy_to_strides(x: torch.Tensor, strides: list[int]) -> torch.Tensor:
+    """x's values in a fresh tensor with these strides (elements); overlapping strides (0) are allowed where values agree."""
+    size = [1 if stride == 0 else n for n, stride in zip(x.shape, strides, strict=True)]
+    result = torch.empty_strided(size, strides, dtype=x.dtype)
+    result.copy_(x[tuple(slice(0, n) for n in size)])
+    return result.expand(x.shape)
