@@ -83,13 +83,14 @@ def eager_limits(autocast: bool) -> Iterator[None]:
     oneDNN has no bf16 LSTM below AVX-512, and the fused inference path of nn.TransformerEncoder runs outside autocast's rules
     (it returns bf16 where its own unfused form, which is what Dynamo sees, returns f32).
     """
-    fastpath = torch.backends.mha.get_fastpath_enabled()
+    fastpath, onednn = torch.backends.mha.get_fastpath_enabled(), torch._C._get_mkldnn_enabled()
     try:
         torch.backends.mha.set_fastpath_enabled(fastpath and not autocast)
-        with torch.backends.mkldnn.flags(enabled=not autocast):
-            yield
+        torch._C._set_mkldnn_enabled(onednn and not autocast)
+        yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fastpath)
+        torch._C._set_mkldnn_enabled(onednn)
 
 
 def run(

@@ -67,6 +67,23 @@ def resnet(name: str) -> ZooModel:
     return ZooModel(name, ResNet(), (torch.randn(4, 3, 32, 32),), loss=lambda out: criterion(out, target))
 
 
+class FrozenResNet(ResNet):
+    """Fine-tuning: BatchNorm keeps to its running statistics, and leaves them alone, in training too."""
+
+    def train(self, mode: bool = True) -> FrozenResNet:
+        super().train(mode)
+        for part in self.modules():
+            if isinstance(part, nn.BatchNorm2d):
+                part.training = False
+        return self
+
+
+@register
+def resnet_frozen(name: str) -> ZooModel:
+    target, criterion = classification(10, 4)
+    return ZooModel(name, FrozenResNet(), (torch.randn(4, 3, 32, 32),), loss=lambda out: criterion(out, target))
+
+
 def double_conv(inputs: int, outputs: int) -> nn.Sequential:
     """Convolutions whose biases meet a BatchNorm: in training their true gradient is zero."""
     return nn.Sequential(
@@ -135,7 +152,7 @@ def lstm(name: str) -> ZooModel:
     return ZooModel(
         name,
         Tagger(),
-        (torch.randint(50, (3, 6)),),
+        (torch.randint(50, (3, 4)),),
         loss=mean_square,
         dynamo={"allow_rnn": True},
         notes="Dynamo leaves RNN modules out of the graph unless torch._dynamo.config.allow_rnn is set.",

@@ -1,8 +1,8 @@
 """Runs zoo models through a backend and prints what a debugger wants first: worst errors, graphs, breaks, time.
 
-    python -m tests.models.run llama --train --bf16 --backend neuron
-    python -m tests.models.run            # lists the names
-    python -m tests.models.run all
+python -m tests.models.run llama --train --bf16 --backend neuron
+python -m tests.models.run            # lists the names
+python -m tests.models.run all
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class ZooModel:
     module: in training mode, f32. args, kwargs: of one call. loss: scalar tensor of the call's output.
     random: whether training draws random numbers (dropout), which are equal to eager's only under options={"rng": "eager"}.
     dynamo: settings of torch._dynamo.config that Dynamo itself needs to capture the model.
-    inference_graphs, training_graphs: graphs that Dynamo captures; more than one where the model breaks the graph by itself.
+    graphs: how many Dynamo captures; more than one where the model breaks the graph by itself.
     notes: what a user who compiles this model has to know.
     """
 
@@ -36,8 +36,7 @@ class ZooModel:
     loss: Callable[[Any], Tensor] = lambda out: out.loss
     random: bool = False
     dynamo: Mapping[str, Any] = field(default_factory=dict)
-    inference_graphs: int = 1
-    training_graphs: int = 1
+    graphs: int = 1
     notes: str = ""
 
 
