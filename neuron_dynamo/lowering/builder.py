@@ -47,11 +47,13 @@ class Value:
 
 class Builder:
     """Emits ops at the end of the current block. `target` answers what the program may contain; `out` is what the
-    rule now running must return: one TensorSpec per tensor result (None where the FX node has none)."""
+    rule now running must return: one TensorSpec per tensor result (None where the FX node has none); `used` tells which of
+    several results have users."""
 
     def __init__(self, target: Target, new_function: Callable[[str, Sequence[TensorSpec], Sequence[TensorSpec]], Any]) -> None:
         self.target = target
         self.outs: tuple[TensorSpec | None, ...] = ()
+        self.used: tuple[bool, ...] = ()
         self._new_function = new_function
         self._constants: list[dict[Any, Value]] = [{}]
 

@@ -114,6 +114,7 @@ class Importer:
 
     def _by_rule(self, node: Node, entry: registry.Entry) -> Any:
         self._builder.outs = _specs(node)
+        self._builder.used = tuple(_is_used(node, index) for index in range(len(self._builder.outs)))
         args = torch.fx.node.map_arg(node.args, self._values.__getitem__)
         kwargs = torch.fx.node.map_arg(node.kwargs, self._values.__getitem__)
         return entry.rule(self._builder, *args, **kwargs)
@@ -139,7 +140,7 @@ class Importer:
         results = result if isinstance(result, (tuple, list)) else (result,)
         for index, (value, spec) in enumerate(zip(results, _specs(node), strict=True)):
             if value is None:
-                if spec is not None and any(user.target is operator.getitem and user.args[1] == index for user in node.users):
+                if spec is not None and _is_used(node, index):
                     raise LoweringError(f"result {index} is used but was not lowered", op=describe(node), source=source_of(node))
             elif spec is None or value.shape != spec.shape or value.dtype != spec.dtype:
                 got = f"{value.dtype} {list(value.shape)}"
@@ -154,3 +155,8 @@ def _specs(node: Node) -> tuple[TensorSpec | None, ...]:
     value = node.meta["val"]
     values = value if isinstance(value, (tuple, list)) else (value,)
     return tuple(_spec(v) if isinstance(v, torch.Tensor) else None for v in values)
+
+
+def _is_used(node: Node, index: int) -> bool:
+    """Whether result `index` of a node with several results has a user."""
+    return any(user.target is operator.getitem and user.args[1] == index for user in node.users)

@@ -25,7 +25,7 @@ def trace(fn: Callable[..., Any], tensors: list[torch.Tensor]) -> torch.fx.Graph
     """fn over flat tensors, functionalised and decomposed, with a tuple of tensor nodes as output."""
     # First without functionalisation, inside which autograd cannot be started.
     plain = make_fx(fn, tracing_mode="fake")(*tensors)
-    functional = torch.func.functionalize(plain, remove="mutations_and_views")
+    functional = torch.func.functionalize(plain, remove="mutations")
     gm = make_fx(functional, decomposition_table=decomposition_table(), tracing_mode="fake")(*tensors)
     gm.graph.eliminate_dead_code()
     gm.recompile()

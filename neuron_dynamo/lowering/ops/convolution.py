@@ -43,15 +43,20 @@ def _layout(lhs: str, rhs: str, out: str, spatial: int) -> tuple[str, str, str]:
 
 
 def _forward(b: Builder, x: Value, w: Value, window: Window, shape: Sequence[int]) -> Value:
-    """x [n, in, ...] with w [out, in / groups, ...]."""
+    """x [n, in, ...] with w [out, in / groups, ...]; `shape` may stop short of what x would give (gradients with output_padding)."""
     spatial = x.ndim - 2
+    padding = []
+    for n, k, out, stride, pad, dilation in zip(x.shape[2:], w.shape[2:], shape[2:], window.stride, window.padding, window.dilation, strict=True):
+        reach = (k - 1) * dilation + 1
+        exact = (n + 2 * pad - reach) // stride + 1 == out
+        padding.append((pad, pad if exact else (out - 1) * stride + reach - n - pad))
     return emit_convolution(
         b,
         x,
         w,
         layout=_layout("bf", "oi", "bf", spatial),
         strides=window.stride,
-        padding=[(p, p) for p in window.padding],
+        padding=padding,
         lhs_dilation=[1] * spatial,
         rhs_dilation=window.dilation,
         shape=shape,
