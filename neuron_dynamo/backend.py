@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -31,25 +32,37 @@ def neuron(gm: GraphModule, example_inputs: Sequence[Any], *, options: Mapping[s
 def _compile(gm: GraphModule, example_inputs: list[Any], options: Options) -> Any:
     from functorch.compile import min_cut_rematerialization_partition
 
-    from neuron_dynamo.compile import compile_graph
-    from neuron_dynamo.dynamic import compile_any
-    from neuron_dynamo.passes.decompositions import decomposition_table
+    from neuron_dynamo.aot_cache import aot_cache_config, aot_compiler, aot_fingerprint
+    from neuron_dynamo.compilers import compiler_for
+    from neuron_dynamo.inspection import collecting
+    from neuron_dynamo.stored import restore
 
     def compiler(kind: str) -> Any:
         def run(graph: GraphModule, inputs: Sequence[Any]) -> Any:
+            from neuron_dynamo.compile import compile_graph
+            from neuron_dynamo.dynamic import compile_any
+
             visible = _visible_outputs(graph, kind)
             return compile_any(graph, lambda static: compile_graph(static, kind, options, visible))
 
-        return run
+        return aot_compiler(run)
 
-    return aot_autograd(
-        fw_compiler=compiler("forward"),
-        bw_compiler=compiler("backward"),
-        inference_compiler=compiler("inference"),
-        decompositions=decomposition_table(),
-        partition_fn=min_cut_rematerialization_partition,
-        keep_inference_input_mutations=True,
-    )(gm, example_inputs)
+    def decompositions() -> Any:
+        from neuron_dynamo.passes.decompositions import decomposition_table
+
+        return decomposition_table()
+
+    # An inspection wants every graph lowered, so none restored.
+    cached = options if collecting() is None else dataclasses.replace(options, cache="off")
+    with aot_cache_config(cached, aot_fingerprint(options, compiler_for(options)), restore, gm):
+        return aot_autograd(
+            fw_compiler=compiler("forward"),
+            bw_compiler=compiler("backward"),
+            inference_compiler=compiler("inference"),
+            decompositions=decompositions,
+            partition_fn=min_cut_rematerialization_partition,
+            keep_inference_input_mutations=True,
+        )(gm, example_inputs)
 
 
 def _visible_outputs(graph: GraphModule, kind: str) -> int:

@@ -10,23 +10,29 @@ import torch
 from torch.fx import GraphModule, Node
 
 from neuron_dynamo import passes, report
-from neuron_dynamo.cache import Artifact, Cache, CacheKey, program_key
+from neuron_dynamo.cache import PROGRAM, Artifact, Cache, CacheKey, program_key
 from neuron_dynamo.compilers import compiler_for
 from neuron_dynamo.compilers.base import Compiler
+from neuron_dynamo.dump import dump
 from neuron_dynamo.errors import CompilerError
 from neuron_dynamo.fallback import check_placement
-from neuron_dynamo.lowering.program import Program, Signature
+from neuron_dynamo.inspection import collecting
+from neuron_dynamo.lowering.program import Program
 from neuron_dynamo.options import Options
 from neuron_dynamo.passes.partition import Segment, crossing, extract, partition
-from neuron_dynamo.placement import Placement, place
+from neuron_dynamo.placement import place
 from neuron_dynamo.report import GraphReport, ProgramReport
 from neuron_dynamo.runtime.base import Executable
 from neuron_dynamo.runtime.graph import CompiledGraph, HostStep, NativeStep, Slot, Step
+from neuron_dynamo.stored import StoredGraph
+
+Sources = list[Node]
+Results = list[Node]
 
 
-def compile_graph(gm: GraphModule, kind: str, options: Options, visible: int) -> CompiledGraph:
+def compile_graph(gm: GraphModule, kind: str, options: Options, visible: int) -> Callable[[list[Any]], Any]:
     """Compile a graph of static shapes as AOTAutograd hands it over. `kind` is forward, backward or inference; the first
-    `visible` outputs go to the user, the rest are saved for backward."""
+    `visible` outputs go to the user, the rest are saved for backward. Within `inspect`, lower it only."""
     outcome = GraphReport(report.graph_name(options.model_name, kind), kind, target=options.target)
     outcome.fx = gm.print_readable(print_output=False)
     with outcome.stage("passes"):
@@ -34,15 +40,59 @@ def compile_graph(gm: GraphModule, kind: str, options: Options, visible: int) ->
         placement = place(gm, options)
         check_placement(placement, options)
         outcome.ops = placement.ops()
+        outcome.passes_fx = gm.print_readable(print_output=False)
         segments = partition(gm.graph, placement.is_native)
-    compiled = _assemble(gm, segments, lambda segment, results: _native_step(gm, segment, results, options, outcome))
+    inspected = collecting()
+    if inspected is not None:
+        _lower_only(gm, segments, options, outcome)
+        inspected.append(outcome)
+        dump(outcome, options)
+        gm.recompile()
+        return _boxed(gm)
+    keys: list[CacheKey] = []
+
+    def native(segment: Segment, results: set[Node]) -> tuple[Executable, Sources, Results]:
+        program, sources, made = _lower(gm, segment, results, options, outcome)
+        executable, key, level = obtain(program, options, outcome)
+        keys.append(key)
+        outcome.programs.append(ProgramReport(key.digest, level, program.stablehlo))
+        return executable, sources, made
+
+    compiled = StoredGraph(_assemble(gm, segments, native), keys, outcome)
     report.record(outcome)
+    dump(outcome, options)
     return compiled
 
 
-def _assemble(
-    gm: GraphModule, segments: list[Segment], native: Callable[[Segment, set[Node]], tuple[Executable, list[Node], list[Node]]]
-) -> CompiledGraph:
+def _lower(gm: GraphModule, segment: Segment, results: set[Node], options: Options, outcome: GraphReport) -> tuple[Program, Sources, Results]:
+    from neuron_dynamo.lowering.pipeline import lower
+
+    graph, sources, made = extract(segment, gm, results)
+    with outcome.stage("lower"):
+        return lower(graph, options.resolved_target), sources, made
+
+
+def _lower_only(gm: GraphModule, segments: list[Segment], options: Options, outcome: GraphReport) -> None:
+    (output,) = (n for n in gm.graph.nodes if n.op == "output")
+    results = crossing(segments, output)
+    for segment in segments:
+        if segment.native and not results.isdisjoint(segment.nodes):
+            program, _, _ = _lower(gm, segment, results, options, outcome)
+            key = program_key(program.digest, options.resolved_target, options, compiler_for(options))
+            outcome.programs.append(ProgramReport(key.digest, Cache(options).level(key), program.stablehlo))
+
+
+def _boxed(gm: GraphModule) -> Callable[[list[Any]], Any]:
+    def run(inputs: list[Any]) -> Any:
+        given = inputs[:]
+        inputs.clear()
+        return gm.forward(*given)
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run
+
+
+def _assemble(gm: GraphModule, segments: list[Segment], native: Callable[[Segment, set[Node]], tuple[Executable, Sources, Results]]) -> CompiledGraph:
     """Steps over numbered slots: the graph's inputs first, then every value in the order of its making."""
     (output,) = (n for n in gm.graph.nodes if n.op == "output")
     slots = {node: i for i, node in enumerate(n for n in gm.graph.nodes if n.op == "placeholder")}
@@ -51,11 +101,12 @@ def _assemble(
     steps: list[Step] = []
     for segment in segments:
         if segment.native:
+            if results.isdisjoint(segment.nodes):
+                continue
             executable, sources, made = native(segment, results)
             for node in made:
                 slots[node] = len(slots)
-            if made:
-                steps.append(NativeStep(executable, tuple(slots[n] for n in sources), tuple(slots[n] for n in made)))
+            steps.append(NativeStep(executable, tuple(slots[n] for n in sources), tuple(slots[n] for n in made)))
         else:
             for node in segment.nodes:
                 slots[node] = len(slots)
@@ -80,19 +131,6 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _native_step(
-    gm: GraphModule, segment: Segment, results: set[Node], options: Options, outcome: GraphReport
-) -> tuple[Executable, list[Node], list[Node]]:
-    from neuron_dynamo.lowering.pipeline import lower
-
-    graph, sources, made = extract(segment, gm, results)
-    with outcome.stage("lower"):
-        program = lower(graph, options.resolved_target)
-    executable, key, level = obtain(program, options, outcome)
-    outcome.programs.append(ProgramReport(key.digest, level, program.stablehlo))
-    return executable, sources, made
-
-
 def obtain(program: Program, options: Options, outcome: GraphReport) -> tuple[Executable, CacheKey, str]:
     """An executable of `program`, from the cache or the compiler, with its key and the cache level that had it."""
     compiler = compiler_for(options)
@@ -100,25 +138,21 @@ def obtain(program: Program, options: Options, outcome: GraphReport) -> tuple[Ex
     key = program_key(program.digest, options.resolved_target, options, compiler)
     found = cache.lookup(key, outcome.name)
     if found.artifact is not None:
-        executable = load(compiler, found.artifact, cache, key, outcome)
+        executable = _load(compiler, found.artifact, cache, key, outcome)
         if executable is not None:
             return executable, key, found.level
     with outcome.stage("compile"):
         payload = compiler.compile(program)
-    cache.put(key, Artifact(payload, program.signature, dict(outcome.timings), blobs={"program": program.stablehlo}))
+    cache.put(key, Artifact(payload, program.signature, dict(outcome.timings), blobs={PROGRAM: program.stablehlo}))
     with outcome.stage("load"):
         return compiler.load(payload, program.signature), key, "miss"
 
 
-def load(compiler: Compiler, artifact: Artifact, cache: Cache, key: CacheKey, outcome: GraphReport) -> Executable | None:
+def _load(compiler: Compiler, artifact: Artifact, cache: Cache, key: CacheKey, outcome: GraphReport) -> Executable | None:
     """The artifact made runnable, or None (and the entry put aside) where the compiler refuses it."""
-    signature: Signature = artifact.signature
     try:
         with outcome.stage("load"):
-            return compiler.load(artifact.payload, signature)
+            return compiler.load(artifact.payload, artifact.signature)
     except CompilerError as error:
         cache.reject(key, str(error))
         return None
-
-
-__all__ = ["Placement", "compile_graph", "load", "obtain"]

@@ -55,6 +55,12 @@ class SpecialisedGraph:
                     compiled = self._compiled[key] = self._compile_static(concrete(self._gm, inputs))
         return compiled(inputs)
 
+    def to_state(self) -> dict[str, Any]:
+        """Raises NotRestorable: the symbolic graph itself would have to be stored. Its programs are in the cache all the same."""
+        from neuron_dynamo.aot_cache import NotRestorable
+
+        raise NotRestorable("it has symbolic sizes and is specialised as it is called")
+
 
 def concrete(gm: GraphModule, inputs: list[Any]) -> GraphModule:
     """`gm` traced again with the sizes of `inputs`; numbers among the inputs become unused placeholders."""

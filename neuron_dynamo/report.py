@@ -59,7 +59,8 @@ class ProgramReport:
 class GraphReport:
     """What became of one FX graph.
 
-    `kind` is forward, backward or inference; `fx` the graph's text after AOTAutograd; `timings` seconds by stage (trace, passes,
+    `kind` is forward, backward or inference; `fx` the graph's text after AOTAutograd
+    (`passes_fx` after the passes, '' for a restored graph); `timings` seconds by stage (trace, passes,
     lower, compile, load). A graph that was cut by host ops has several programs; then `stablehlo` and `hlo` join their texts.
     """
 
@@ -70,6 +71,7 @@ class GraphReport:
     programs: list[ProgramReport] = field(default_factory=list)
     timings: dict[str, float] = field(default_factory=dict)
     target: str = "host"
+    passes_fx: str = ""
 
     @property
     def stablehlo(self) -> str:

@@ -83,6 +83,17 @@ class Cache:
         _count(level)
         return Lookup(level, artifact)
 
+    def level(self, key: CacheKey) -> str:
+        """The level that has `key` now; counts, warns and writes nothing."""
+        if self._mode == "off":
+            return "miss"
+        if self._memory.read(key) is not None:
+            return "memory"
+        try:
+            return "miss" if self._local.read(key) is None else "disk"
+        except (BadEntry, OSError):
+            return "miss"
+
     def put(self, key: CacheKey, artifact: Artifact) -> None:
         """Keep `artifact` under `key`; in mode `on` also on disk, in mode `off` not at all."""
         if self._mode == "off":

@@ -113,35 +113,3 @@ def _plan(inputs: int, steps: Sequence[Step], outputs: Sequence[Any]) -> list[tu
     for slot, number in last.items():
         dying.setdefault(number, []).append(slot)
     return [(step, tuple(dying.get(number, ()))) for number, step in enumerate(steps)]
-
-
-def eager_targets() -> dict[str, Callable[..., Any]]:
-    """Host functions that are not ATen ops, by the name under which a stored graph refers to them."""
-    import operator
-
-    from neuron_dynamo.runtime import draw, layout
-
-    return {"getitem": operator.getitem, "rng_state": draw.rng_state, "copy_to_strides": layout.copy_to_strides}
-
-
-def target_name(target: Any) -> str:
-    """The name of a host step's target in a stored graph. Raises ValueError for a function that has none."""
-    if isinstance(target, torch._ops.OpOverload):
-        return f"{target.namespace}::{target._schema.name.split('::')[1]}.{target._overloadname}"
-    for name, function in eager_targets().items():
-        if function is target:
-            return name
-    raise ValueError(f"{target} cannot be stored")
-
-
-def target_by_name(name: str) -> Callable[..., Any]:
-    """Inverse of target_name. Raises ValueError where this process lacks the op."""
-    if "::" not in name:
-        return eager_targets()[name]
-    namespace, rest = name.split("::")
-    packet, overload = rest.split(".")
-    try:
-        found: Callable[..., Any] = getattr(getattr(getattr(torch.ops, namespace), packet), overload)
-    except AttributeError as error:
-        raise ValueError(f"op {name} is not registered in this process") from error
-    return found

@@ -1,0 +1,79 @@
+"""A compiled graph as JSON and back: what PyTorch's AOTAutogradCache keeps of it. Artifacts stay in our own cache."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neuron_dynamo import report
+from neuron_dynamo.aot_cache import NotRestorable
+from neuron_dynamo.cache import PROGRAM, Cache, CacheKey
+from neuron_dynamo.compilers import compiler_for
+from neuron_dynamo.errors import CompilerError
+from neuron_dynamo.options import Options
+from neuron_dynamo.report import GraphReport, ProgramReport
+from neuron_dynamo.runtime.encoding import decode, decode_target, encode, encode_target
+from neuron_dynamo.runtime.graph import CompiledGraph, HostStep, NativeStep, Step
+
+
+class StoredGraph(CompiledGraph):
+    """A CompiledGraph that can describe itself. `keys` are the cache keys of its native steps, in order."""
+
+    def __init__(self, graph: CompiledGraph, keys: list[CacheKey], outcome: GraphReport) -> None:
+        super().__init__(graph.inputs, graph.slots, graph.steps, graph.outputs)
+        self._keys, self._outcome = keys, outcome
+
+    def to_state(self) -> dict[str, Any]:
+        """JSON-able description. Raises NotRestorable where a step has none."""
+        keys = iter(self._keys)
+        try:
+            steps = [_native(step, next(keys)) if isinstance(step, NativeStep) else _host(step) for step in self.steps]
+            outputs = encode(self.outputs)
+        except ValueError as error:
+            raise NotRestorable(str(error)) from error
+        return {"inputs": self.inputs, "slots": self.slots, "steps": steps, "outputs": outputs, "report": self._outcome.describe()}
+
+
+def _native(step: NativeStep, key: CacheKey) -> dict[str, Any]:
+    return {"native": {"key": key.to_json(), "in": step.inputs, "out": step.outputs}}
+
+
+def _host(step: HostStep) -> dict[str, Any]:
+    return {"host": [encode_target(step.target), encode(step.args), encode(step.kwargs), step.output]}
+
+
+def restore(state: dict[str, Any], options: Options) -> StoredGraph:
+    """The graph that `to_state` described, its artifacts loaded from the cache. Raises NotRestorable where one is gone or bad."""
+    outcome = GraphReport.restore(state["report"])
+    outcome.name = report.graph_name(options.model_name, outcome.kind)
+    keys: list[CacheKey] = []
+    steps: list[Step] = []
+    for step in state["steps"]:
+        if "native" in step:
+            description = step["native"]
+            key = CacheKey.from_json(description["key"])
+            keys.append(key)
+            steps.append(NativeStep(_load(key, options, outcome), tuple(description["in"]), tuple(description["out"])))
+        else:
+            name, args, kwargs, output = step["host"]
+            try:
+                steps.append(HostStep(decode_target(name), decode(args), decode(kwargs), output))
+            except ValueError as error:
+                raise NotRestorable(str(error)) from error
+    graph = CompiledGraph(state["inputs"], state["slots"], steps, decode(state["outputs"]))
+    report.record(outcome)
+    return StoredGraph(graph, keys, outcome)
+
+
+def _load(key: CacheKey, options: Options, outcome: GraphReport) -> Any:
+    compiler, cache = compiler_for(options), Cache(options)
+    found = cache.lookup(key, outcome.name)
+    if found.artifact is None:
+        raise NotRestorable(f"artifact {key.digest} is not in the cache")
+    try:
+        with outcome.stage("load"):
+            executable = compiler.load(found.artifact.payload, found.artifact.signature)
+    except CompilerError as error:
+        cache.reject(key, str(error))
+        raise NotRestorable(str(error)) from error
+    outcome.programs.append(ProgramReport(key.digest, found.level, found.artifact.blobs[PROGRAM]))
+    return executable
