@@ -98,7 +98,7 @@ def elements(array: np.ndarray[Any, Any], dtype: torch.dtype) -> Any:
     if dtype == torch.bool:
         if flat.size and (flat.all() or not flat.any()):
             return ir.DenseElementsAttr.get_splat(kind, ir.IntegerAttr.get(element_type(dtype), int(flat[0])))
-        return ir.DenseElementsAttr.get(np.packbits(flat, bitorder="little"), type=element_type(dtype), shape=list(array.shape))
+        return ir.DenseElementsAttr.get(flat, type=kind)
     return ir.DenseElementsAttr.get(flat if dtype.is_complex else flat.view(f"u{dtype.itemsize}"), type=kind)
 
 

@@ -111,15 +111,16 @@ def opinfo(name: str, dtype: torch.dtype, backward: bool, samples: int, verbose:
             if number >= samples:
                 break
 
-            def fn(*tensors: Any, info: Any = info, sample: Any = sample) -> Any:
-                result = info(*tensors, **sample.kwargs)
+            def fn(*tensors: Any, info: Any = info) -> Any:
+                *given, named = tensors
+                result = info(*given, **named)
                 if not backward:
                     return result
                 outs = [r for r in pytree.tree_leaves(result) if isinstance(r, torch.Tensor) and r.requires_grad]
                 wanted = [t for t in pytree.tree_leaves(tensors) if isinstance(t, torch.Tensor) and t.requires_grad]
                 return torch.autograd.grad(outs, wanted, [torch.ones_like(o) for o in outs], allow_unused=True)
 
-            args = (sample.input, *sample.args)
+            args = (sample.input, *sample.args, sample.kwargs)
             if backward:
                 inner = fn
 

@@ -75,7 +75,7 @@ def _divide_by_sizes(b: Builder, x: Value, sizes: Sequence[int]) -> Value:
 @lowering(aten._adaptive_avg_pool2d.default, aten._adaptive_avg_pool3d.default)
 def adaptive_avg_pool(b: Builder, x: Value, output_size: Sequence[int]) -> Value:
     """Mean of each window."""
-    if not b.out.numel or not x.numel:
+    if not math.prod(b.out.shape) or not x.numel:
         return b.full(b.out.shape, 0, x.dtype)
     spatial = len(output_size)
     lead = x.ndim - spatial
