@@ -14,6 +14,7 @@ The last backend named is the subject of the ratios.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import json
 import os
@@ -34,10 +35,8 @@ MODES = ("inference", "training")
 def machine() -> dict[str, Any]:
     """Where and with what this was measured."""
     processor = platform.processor() or platform.machine()
-    try:
+    with contextlib.suppress(OSError, StopIteration):
         processor = next(line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line)
-    except (OSError, StopIteration):
-        pass
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
     packages = {name: metadata.version(name) for name in ("torch", "torch-mlir", "jaxlib", "transformers")}
     return {
