@@ -6,7 +6,7 @@ import json
 import warnings
 from pathlib import Path
 
-from neuron_dynamo.errors import NeuronDynamoWarning
+from neuron_dynamo.errors import DumpWarning
 from neuron_dynamo.options import Options
 from neuron_dynamo.report import GraphReport
 
@@ -29,4 +29,4 @@ def dump(outcome: GraphReport, options: Options) -> None:
         for name, text in texts.items():
             (directory / name).write_text(text)
     except OSError as error:
-        warnings.warn(f"ND131: dump_dir {options.dump_dir}: {error}; compiling goes on", NeuronDynamoWarning, stacklevel=2)
+        warnings.warn(f"ND131: dump_dir {options.dump_dir}: {error}; compiling goes on", DumpWarning, stacklevel=2)

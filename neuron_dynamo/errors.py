@@ -122,5 +122,9 @@ class CacheWarning(NeuronDynamoWarning):
     """ND130: the cache could not be read or written; work goes on without it."""
 
 
+class DumpWarning(NeuronDynamoWarning):
+    """ND131: `dump_dir` could not be written; compiling goes on."""
+
+
 class BackendNameWarning(NeuronDynamoWarning):
     """ND101: another package owns the backend name `neuron`."""
