@@ -1,12 +1,14 @@
-"""What happens to ops that cannot be lowered: the policy of `options["fallback"]` and its one warning."""
+"""What happens to ops that cannot be lowered: the policy of `options["fallback"]` and its one warning a graph."""
 
 from __future__ import annotations
 
+import operator
 import warnings
 
 from torch.fx import Node
 
 from neuron_dynamo.errors import FallbackWarning, UnsupportedOpError
+from neuron_dynamo.lowering.describe import describe
 from neuron_dynamo.lowering.source import source_of
 from neuron_dynamo.options import Options
 from neuron_dynamo.placement import Placement, op_name
@@ -15,23 +17,26 @@ _warned: set[str] = set()
 
 
 def check_placement(placement: Placement, options: Options) -> None:
-    """Raise UnsupportedOpError under `fallback="error"`; otherwise warn once for each (op, dtype, line) that runs on the host."""
+    """Raise UnsupportedOpError under `fallback="error"`; otherwise warn, once a graph, of the ops that run on the host.
+
+    A use of an op that the process was warned of before (same dtypes, shapes and line) is not named again.
+    """
+    fresh = []
     for node, reason in placement.forced.items():
+        if node.target is operator.getitem:
+            continue
+        source = source_of(node)
         if options.fallback == "error":
             raise UnsupportedOpError(
                 f"cannot lower it for target {options.target}: {reason}",
-                op=_describe(node),
-                source=source_of(node),
+                op=describe(node, op_name(node)),
+                source=source,
                 remedy='use options={"fallback": "partition"} to run it on the host, or rewrite this line',
             )
-        source = source_of(node)
-        text = f"ND110: {_describe(node)} runs on the host: {reason}" + (f"\n  at: {source}\n      {source.code}" if source else "")
+        text = f"{describe(node, op_name(node))}: {reason}" + (f"\n    at {source}: {source.code}" if source else "")
         if text not in _warned:
             _warned.add(text)
-            warnings.warn(text, FallbackWarning, stacklevel=2)
-
-
-def _describe(node: Node) -> str:
-    from neuron_dynamo.lowering.describe import describe
-
-    return describe(node, op_name(node))
+            fresh.append(text)
+    if fresh:
+        where = "the whole graph runs in eager PyTorch because of" if options.fallback == "eager" else "on the host, by eager PyTorch, run"
+        warnings.warn(f"ND110: {where}\n  " + "\n  ".join(fresh), FallbackWarning, stacklevel=2)

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch.fx import Graph, Node
+from torch.utils._python_dispatch import _disable_current_modes
 from torch_mlir import ir
 from torch_mlir._mlir_libs import _stablehlo
 from torch_mlir.dialects import torch as torch_dialect
@@ -108,8 +109,9 @@ class Importer:
         owner: Any = node.graph.owning_module
         for part in str(node.target).split("."):
             owner = getattr(owner, part)
-        tensor = owner.detach().contiguous()
-        array = tensor.reshape(-1).view(torch.uint8).numpy().view(mlir.numpy_dtype(tensor.dtype)).reshape(tuple(tensor.shape))
+        with _disable_current_modes():  # AOTAutograd compiles under a fake mode; the literal's values are real
+            tensor = owner.detach().contiguous()
+            array = tensor.reshape(-1).view(torch.uint8).numpy().view(mlir.numpy_dtype(tensor.dtype)).reshape(tuple(tensor.shape))
         return self._builder.literal(array, tensor.dtype)
 
     def _by_rule(self, node: Node, entry: registry.Entry) -> Any:

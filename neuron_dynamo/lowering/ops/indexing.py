@@ -52,7 +52,7 @@ def accumulate_into(b: Builder, x: Value, body: Any) -> Value:
 
 def _only_integers(x: Any, indices: Sequence[Any], *_: Any, **__: Any) -> str | None:
     for index in indices:
-        if index is not None and index.meta["val"].dtype in (torch.bool, torch.uint8):
+        if index is not None and index.dtype in (torch.bool, torch.uint8):
             return "a boolean index has a result whose size depends on data"
     return None
 
@@ -97,7 +97,7 @@ def index(b: Builder, x: Value, indices: Sequence[Value | None]) -> Value:
 
 
 def _writable(x: Any, indices: Sequence[Any], values: Any, *_: Any, **__: Any) -> str | None:
-    kinds = [index.meta["val"].dtype for index in indices if index is not None]
+    kinds = [index.dtype for index in indices if index is not None]
     if len(kinds) > 1 and any(kind in (torch.bool, torch.uint8) for kind in kinds):
         return "a boolean index besides other indices selects places whose number depends on data"
     return None

@@ -94,7 +94,7 @@ def diagonal_backward(b: Builder, grad: Value, sizes: Sequence[int], offset: int
 
 
 def _dense_base(x: Any, *_: Any, **__: Any) -> str | None:
-    return None if x.meta["val"].is_contiguous() else "as_strided reads the memory of a tensor that is not laid out densely in row-major order"
+    return None if x.is_contiguous() else "as_strided reads the memory of a tensor that is not laid out densely in row-major order"
 
 
 def _offsets(b: Builder, size: Sequence[int], stride: Sequence[int], start: int, count: int) -> Value:
