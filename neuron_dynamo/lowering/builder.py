@@ -54,6 +54,7 @@ class Builder:
         self.target = target
         self.outs: tuple[TensorSpec | None, ...] = ()
         self.used: tuple[bool, ...] = ()
+        self.uses_chlo = False
         self._new_function = new_function
         self._constants: list[dict[Any, Value]] = [{}]
 
@@ -111,6 +112,12 @@ class Builder:
             mlir.create("func.return", [], [v.ir for v in body(arguments)], {}, 0)
         self._constants.pop()
         return str(symbol)
+
+    def chlo(self, name: str, operands: Sequence[Value], shape: Sequence[int], dtype: torch.dtype) -> Value:
+        """Emit `chlo.<name>`, which the pipeline expands into StableHLO: for functions whose expansion is long."""
+        self.uses_chlo = True
+        operation = mlir.create(f"chlo.{name}", [mlir.tensor_type(tuple(shape), dtype)], [v.ir for v in operands], {}, 0)
+        return Value(operation.result, tuple(shape), dtype)
 
     # Constants
 

@@ -36,6 +36,7 @@ def new_context() -> Any:
     context.enable_multithreading(False)
     torch_dialect.register_dialect(context)
     _stablehlo.register_dialect(context)
+    _stablehlo.register_stablehlo_passes()
     with context, ir.Location.unknown():
         # Loads torch_c, the dialect of casts between Torch-MLIR's tensors and builtin ones.
         PassManager.parse("builtin.module(func.func(convert-torch-to-stablehlo))").run(ir.Module.parse("func.func @f() {return}").operation)
@@ -53,6 +54,11 @@ class Importer:
         self._builder = Builder(target, self._new_function)
         self._values: dict[Node, Any] = {}
         self._symbols: dict[str, int] = {}
+
+    @property
+    def uses_chlo(self) -> bool:
+        """Whether a rule emitted CHLO ops, which must be expanded."""
+        return self._builder.uses_chlo
 
     def run(self, graph: Graph) -> Any:
         """The module with @main. Raises LoweringError (from the op at fault) or whatever of ours a rule raises."""

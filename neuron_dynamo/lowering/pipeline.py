@@ -23,6 +23,7 @@ _TORCH_MLIR = (
     "torchdynamo-export-to-torch-backend-pipeline{ extra-library=}",
     "torch-backend-to-stablehlo-backend-pipeline{enable-static-shape=true}",
 )
+_CHLO = ("func.func(chlo-legalize-to-stablehlo)",)
 _CLEAN_UP = ("func.func(stablehlo-aggressive-simplification,canonicalize,cse)",)
 _FINAL = ("func.func(cse)", "symbol-dce")
 
@@ -34,6 +35,8 @@ def lower(graph: Graph, target: Target, aliases: tuple[tuple[int, int], ...] = (
     with importer.context, ir.Location.unknown():
         if importer.uses_torch:
             _run(module, _TORCH_MLIR)
+        if importer.uses_chlo:
+            _run(module, _CHLO)
         _run(module, _CLEAN_UP)
         _unsplat(module)
         _run(module, _FINAL)

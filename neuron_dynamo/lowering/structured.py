@@ -13,6 +13,15 @@ from neuron_dynamo.lowering.builder import Builder, Scalar, Value, compute_dtype
 
 Combiner = Callable[[Builder, Value, Value], Value]
 
+
+def logaddexp(b: Builder, x: Value, y: Value) -> Value:
+    """log(exp(x) + exp(y)) without overflow; equal infinities give themselves."""
+    larger = b.max(x, y)
+    apart = b.neg(b.unary("abs", b.sub(x, y)))
+    total = b.add(larger, b.unary("log_plus_one", b.unary("exponential", apart)))
+    return b.select(b.compare("EQ", x, y), b.add(x, b.like(x, math.log(2))), total)
+
+
 COMBINERS: dict[str, Combiner] = {
     "add": Builder.add,
     "mul": Builder.mul,
@@ -21,6 +30,7 @@ COMBINERS: dict[str, Combiner] = {
     "and": lambda b, x, y: b.binary("and", x, y),
     "or": lambda b, x, y: b.binary("or", x, y),
     "xor": lambda b, x, y: b.binary("xor", x, y),
+    "logaddexp": logaddexp,
     "second": lambda b, x, y: y,
 }
 
@@ -41,7 +51,7 @@ def highest(dtype: torch.dtype) -> Scalar:
 
 def identity(kind: str, dtype: torch.dtype) -> Scalar:
     """Identity element of the combiner `kind` (a key of COMBINERS)."""
-    if kind == "max":
+    if kind in ("max", "logaddexp"):
         return lowest(dtype)
     if kind == "min":
         return highest(dtype)
@@ -226,6 +236,23 @@ def gather(
         "indices_are_sorted": mlir.boolean(False),
     }
     return b.emit("gather", [x, indices], shape, x.dtype, attributes)
+
+
+def pick(b: Builder, x: Value, index: Value, dim: int) -> Value:
+    """x at one integer index a row: `index` has x's shape without `dim`, or any shape where x is 1-d. Clamped into range."""
+    others = [d for d in range(x.ndim) if d != dim]
+    return gather(
+        b,
+        x,
+        b.reshape(index, (*index.shape, 1)),
+        offset_dims=(),
+        collapsed=(dim,),
+        index_map=(dim,),
+        slice_sizes=[1] * x.ndim,
+        shape=index.shape,
+        operand_batching=others,
+        indices_batching=tuple(range(len(others))),
+    )
 
 
 def scatter(

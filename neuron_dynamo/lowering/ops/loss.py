@@ -12,7 +12,7 @@ import torch
 
 from neuron_dynamo.lowering.builder import Builder, Value, compute_dtype
 from neuron_dynamo.lowering.registry import lowering
-from neuron_dynamo.lowering.structured import gather, reduce
+from neuron_dynamo.lowering.structured import pick, reduce
 
 aten = torch.ops.aten
 
@@ -34,23 +34,6 @@ def _hits(b: Builder, target: Value, shape: Sequence[int], dim: int) -> Value:
     return b.compare("EQ", b.iota(shape, dim, target.dtype), spread)
 
 
-def _pick(b: Builder, x: Value, target: Value, dim: int) -> Value:
-    """x at the target along `dim`, which is dropped; any element of x where the target is no class. x may lack target's dims."""
-    others = [d for d in range(x.ndim) if d != dim]
-    return gather(
-        b,
-        x,
-        b.reshape(target, (*target.shape, 1)),
-        offset_dims=(),
-        collapsed=(dim,),
-        index_map=(dim,),
-        slice_sizes=[1] * x.ndim,
-        shape=target.shape,
-        operand_batching=others,
-        indices_batching=tuple(range(len(others))),
-    )
-
-
 @lowering(aten.nll_loss_forward.default, aten.nll_loss2d_forward.default)
 def nll_loss(b: Builder, x: Value, target: Value, weight: Value | None, reduction: int, ignore_index: int) -> tuple[Value, Value]:
     """x [C], [N, C] or [N, C, H, W]; target without C. Returns (loss, sum of the weights of counted targets)."""
@@ -58,11 +41,11 @@ def nll_loss(b: Builder, x: Value, target: Value, weight: Value | None, reductio
     dim = _class_dim(x)
     target, counted = _indices(b, target, x.shape[:dim] + x.shape[dim + 1 :], ignore_index)
     wide = compute_dtype(dtype)
-    losses = b.neg(b.convert(_pick(b, x, target, dim), wide))
+    losses = b.neg(b.convert(pick(b, x, target, dim), wide))
     zero = b.like(losses, 0)
     weights = b.convert(counted, wide)
     if weight is not None:
-        weights = b.select(counted, b.convert(_pick(b, weight, target, 0), wide), zero)
+        weights = b.select(counted, b.convert(pick(b, weight, target, 0), wide), zero)
         losses = b.mul(losses, weights)
     losses = b.select(counted, losses, zero)
     every = tuple(range(losses.ndim))
