@@ -11,11 +11,13 @@ import contextlib
 import hashlib
 import json
 import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol
+from unittest.mock import patch
 
 import torch
 from torch._functorch import config as functorch_config
@@ -26,6 +28,7 @@ from torch._functorch._aot_autograd.autograd_cache import (
     should_use_local_autograd_cache,
 )
 from torch._functorch._aot_autograd.schemas import SerializableAOTDispatchCompiler
+from torch._inductor import codecache
 from torch._inductor.output_code import OutputCode
 
 from neuron_dynamo.cache.key import program_key
@@ -64,7 +67,7 @@ CompileGraph = Callable[[torch.fx.GraphModule, Sequence[Any]], LiveGraph]
 class Session:
     """One call of the backend: what it may use, and `restored`, the graphs that came from PyTorch's entry, forward first.
 
-    `restored` is empty if the entry missed, also where the forward was there and the backward was not.
+    `restored` is empty if the graph was compiled after all, as where the forward's artifact was there and the backward's was not.
     """
 
     options: Options
@@ -125,7 +128,6 @@ class RestorableGraph(OutputCode):
         try:
             live = _restored(self._state, session)
         except Exception as error:
-            session.restored.clear()
             expected = isinstance(error, (NotRestorable, NeuronDynamoError))
             _log.log(logging.INFO if expected else logging.WARNING, "graph not restored: %s", error, exc_info=not expected)
             raise FXGraphCacheMiss(f"neuron_dynamo: {error}") from error
@@ -145,7 +147,17 @@ def _restored(text: str, session: Session) -> LiveGraph:
 
 def aot_compiler(compile_graph: CompileGraph) -> SerializableAOTDispatchCompiler:
     """`compile_graph` as a forward, backward or inference compiler whose results AOTAutogradCache takes."""
-    return SerializableAOTDispatchCompiler(RestorableGraph, lambda graph, inputs: RestorableGraph(compile_graph(graph, inputs)))
+
+    def compile_restorable(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> RestorableGraph:
+        session = _session.get()
+        if session is not None:
+            session.restored.clear()
+        start = time.time_ns()
+        compiled = RestorableGraph(compile_graph(graph, inputs))
+        compiled._time_taken_ns = time.time_ns() - start
+        return compiled
+
+    return SerializableAOTDispatchCompiler(RestorableGraph, compile_restorable)
 
 
 def aot_fingerprint(options: Options, compiler: Compiler) -> str:
@@ -187,6 +199,14 @@ def _attribute(module: torch.nn.Module, path: str) -> Any:
     return value
 
 
+def _without_inductors_code_generators() -> contextlib.AbstractContextManager[Any]:
+    """Leave Inductor's custom passes for other devices out of the key, which have no effect here.
+
+    To list them, the key would import all of Inductor's code generators: more than a second of every first call.
+    """
+    return patch.multiple(codecache, init_backend_registration=lambda: None, custom_backend_passes={}, custom_backend_codegen_configs={})
+
+
 @contextlib.contextmanager
 def aot_cache_config(options: Options, fingerprint: str, restore: Restore, graph: torch.nn.Module) -> Iterator[Session]:
     """The settings of PyTorch under which the backend calls `aot_autograd` on the Dynamo `graph`.
@@ -201,6 +221,7 @@ def aot_cache_config(options: Options, fingerprint: str, restore: Restore, graph
             _log.info("AOTAutogradCache is not used for this graph: %s", reason)
             stack.enter_context(functorch_config.patch(enable_autograd_cache=False, enable_remote_autograd_cache=False))
         else:
+            stack.enter_context(_without_inductors_code_generators())
             tag = f"{torch.compiler.config.cache_key_tag}neuron_dynamo:{fingerprint}"
             stack.enter_context(torch.compiler.config.patch(cache_key_tag=tag))  # type: ignore[attr-defined]
             stack.enter_context(
