@@ -52,9 +52,11 @@ def _compile(gm: GraphModule, example_inputs: list[Any], options: Options) -> An
 
         return decomposition_table()
 
-    # An inspection wants every graph lowered, so none restored.
-    cached = options if collecting() is None else dataclasses.replace(options, cache="off")
-    with aot_cache_config(cached, aot_fingerprint(options, compiler_for(options)), restore, gm):
+    if collecting() is None:
+        settings = aot_cache_config(options, aot_fingerprint(options, compiler_for(options)), restore, gm)
+    else:  # an inspection wants every graph lowered, so none restored, and for targets too that nothing here compiles for
+        settings = aot_cache_config(dataclasses.replace(options, cache="off"), "", restore, gm)
+    with settings:
         return aot_autograd(
             fw_compiler=compiler("forward"),
             bw_compiler=compiler("backward"),

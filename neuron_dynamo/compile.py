@@ -14,13 +14,13 @@ from neuron_dynamo.cache import PROGRAM, Artifact, Cache, CacheKey, program_key
 from neuron_dynamo.compilers import compiler_for
 from neuron_dynamo.compilers.base import Compiler
 from neuron_dynamo.dump import dump
-from neuron_dynamo.errors import CompilerError
+from neuron_dynamo.errors import CompilerError, CompilerMissingError
 from neuron_dynamo.fallback import check_placement
 from neuron_dynamo.inspection import collecting
 from neuron_dynamo.lowering.program import Program
 from neuron_dynamo.options import Options
 from neuron_dynamo.passes.partition import Segment, crossing, extract, partition
-from neuron_dynamo.placement import place
+from neuron_dynamo.placement import place, whole_graph_on_host
 from neuron_dynamo.report import GraphReport, ProgramReport
 from neuron_dynamo.runtime.base import Executable
 from neuron_dynamo.runtime.graph import CompiledGraph, HostStep, NativeStep, Slot, Step
@@ -39,6 +39,8 @@ def compile_graph(gm: GraphModule, kind: str, options: Options, visible: int) ->
         passes.run(gm, visible)
         placement = place(gm, options)
         check_placement(placement, options)
+        if placement.forced and options.fallback == "eager":
+            placement = whole_graph_on_host(gm, placement)
         outcome.ops = placement.ops()
         outcome.passes_fx = gm.print_readable(print_output=False)
         segments = partition(gm.graph, placement.is_native)
@@ -78,8 +80,12 @@ def _lower_only(gm: GraphModule, segments: list[Segment], options: Options, outc
     for segment in segments:
         if segment.native and not results.isdisjoint(segment.nodes):
             program, _, _ = _lower(gm, segment, results, options, outcome)
-            key = program_key(program.digest, options.resolved_target, options, compiler_for(options))
-            outcome.programs.append(ProgramReport(key.digest, Cache(options).level(key), program.stablehlo))
+            try:
+                key = program_key(program.digest, options.resolved_target, options, compiler_for(options))
+            except CompilerMissingError:  # the program is worth seeing, though nothing here could compile it
+                outcome.programs.append(ProgramReport("", "miss", program.stablehlo))
+            else:
+                outcome.programs.append(ProgramReport(key.digest, Cache(options).level(key), program.stablehlo))
 
 
 def _boxed(gm: GraphModule) -> Callable[[list[Any]], Any]:

@@ -56,6 +56,13 @@ def place(gm: GraphModule, options: Options) -> Placement:
     return Placement(calls, natural, forced)
 
 
+def whole_graph_on_host(gm: GraphModule, placement: Placement) -> Placement:
+    """Every node on the host: `fallback="eager"` for a graph with an op that cannot be lowered."""
+    rest = {n: "another op of the graph has no native lowering" for n in placement.nodes if placement.is_native(n)}
+    constants = {n: "constant of a host op" for n in gm.graph.nodes if n.op == "get_attr"}
+    return Placement(placement.nodes, {**placement.natural, **constants}, {**rest, **placement.forced})
+
+
 def op_name(node: Node) -> str:
     """The op's name as users know it, e.g. `aten.add.Tensor`."""
     return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "") if "<function" in str(node.target) else str(node.target)
