@@ -17,6 +17,7 @@ from neuron_dynamo.dump import dump
 from neuron_dynamo.errors import CompilerError, CompilerMissingError
 from neuron_dynamo.fallback import check_placement
 from neuron_dynamo.inspection import collecting
+from neuron_dynamo.logs import announce
 from neuron_dynamo.lowering.program import Program
 from neuron_dynamo.options import Options
 from neuron_dynamo.passes.partition import Segment, crossing, extract, partition
@@ -63,6 +64,7 @@ def compile_graph(gm: GraphModule, kind: str, options: Options, visible: int) ->
     compiled = StoredGraph(_assemble(gm, segments, native), keys, outcome)
     report.record(outcome)
     dump(outcome, options)
+    announce(outcome)
     return compiled
 
 

@@ -9,6 +9,7 @@ from neuron_dynamo.aot_cache import NotRestorable
 from neuron_dynamo.cache import PROGRAM, Cache, CacheKey
 from neuron_dynamo.compilers import compiler_for
 from neuron_dynamo.errors import CompilerError
+from neuron_dynamo.logs import announce
 from neuron_dynamo.options import Options
 from neuron_dynamo.report import GraphReport, ProgramReport
 from neuron_dynamo.runtime.encoding import decode, decode_target, encode, encode_target
@@ -61,6 +62,7 @@ def restore(state: dict[str, Any], options: Options) -> StoredGraph:
                 raise NotRestorable(str(error)) from error
     graph = CompiledGraph(state["inputs"], state["slots"], steps, decode(state["outputs"]))
     report.record(outcome)
+    announce(outcome)
     return StoredGraph(graph, keys, outcome)
 
 
