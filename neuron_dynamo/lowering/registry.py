@@ -28,7 +28,8 @@ _loaded = False
 def lowering(*targets: Any, guard: Guard | None = None) -> Callable[[Rule], Rule]:
     """Register a rule `rule(b: Builder, *args, **kwargs) -> Value | tuple[Value | None, ...]` for FX call targets.
 
-    Args and kwargs are the FX node's own, with each tensor node replaced by a Value.
+    Args and kwargs are the FX node's own, with each tensor node replaced by a Value. A target may be given as a string, such as
+    "transformers.grouped_mm_fallback.default", for ops that exist only once another library has defined them.
     """
 
     def register(rule: Rule) -> Rule:
@@ -43,7 +44,7 @@ def lowering(*targets: Any, guard: Guard | None = None) -> Callable[[Rule], Rule
 def find(target: Any) -> Entry | None:
     """The entry for an FX call target, if any."""
     load()
-    return _RULES.get(target)
+    return _RULES.get(target) or _RULES.get(str(target))
 
 
 def registered() -> dict[Any, Entry]:

@@ -6,12 +6,14 @@ Indices out of range, on which PyTorch raises, read the nearest row and contribu
 from __future__ import annotations
 
 
+import math
+
 import torch
 
 from neuron_dynamo.lowering.builder import Builder, Value, compute_dtype
 from neuron_dynamo.lowering.ops.indexing import index_dtype, narrow, running_count, take_slices, write_slices
 from neuron_dynamo.lowering.registry import lowering
-from neuron_dynamo.lowering.structured import lowest, scatter, total
+from neuron_dynamo.lowering.structured import lowest, reduce, scatter, total
 
 aten = torch.ops.aten
 
@@ -201,3 +203,33 @@ def embedding_bag_per_sample_weights_backward(
     return b.convert(sums if kept is None else b.select(kept, sums, b.like(sums, 0)), b.out.dtype)
 
 
+
+
+@lowering(aten.embedding_renorm.default)
+def embedding_renorm(b: Builder, weight: Value, indices: Value, max_norm: float, norm_type: float) -> Value:
+    """weight with each row that `indices` name scaled down to a p-norm of max_norm, where it is larger."""
+    dtype = compute_dtype(weight.dtype)
+    wide = b.convert(weight, dtype)
+    size = b.unary("abs", wide)
+    if norm_type == math.inf:
+        norm = reduce(b, size, (1,), "max", init=0)
+    elif norm_type == 2:
+        norm = b.unary("sqrt", total(b, b.mul(wide, wide), (1,)))
+    elif norm_type == 1:
+        norm = total(b, size, (1,))
+    else:
+        powers = b.binary("power", size, b.like(size, norm_type))
+        sums = total(b, powers, (1,))
+        norm = b.binary("power", sums, b.like(sums, 1 / norm_type))
+    named = write_slices(
+        b,
+        b.full((weight.shape[0],), False, torch.bool),
+        0,
+        b.reshape(indices, (indices.numel,)),
+        b.full((indices.numel,), True, torch.bool),
+        "second",
+    )
+    large = b.binary("and", named, b.compare("GT", norm, b.like(norm, max_norm)))
+    scale = b.div(b.like(norm, max_norm), b.add(norm, b.like(norm, 1e-7)))
+    scale = b.select(large, scale, b.like(scale, 1))
+    return b.convert(b.mul(wide, b.broadcast(scale, wide.shape, (0,))), weight.dtype)

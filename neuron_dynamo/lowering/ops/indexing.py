@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from neuron_dynamo.lowering.builder import Builder, Scalar, Value, compute_dtype
+from neuron_dynamo.lowering.ops.cumulative import scan
 from neuron_dynamo.lowering.registry import lowering
 from neuron_dynamo.lowering.structured import gather as emit_gather
 from neuron_dynamo.lowering.structured import scatter
@@ -161,13 +162,8 @@ def _masked_put(b: Builder, x: Value, dim: int, mask: Value, values: Value, accu
 
 
 def running_count(b: Builder, marks: Value) -> Value:
-    """Inclusive cumulative sum of 1-d marks (bool or integers), int32, in log2(n) additions."""
-    total = b.convert(marks, torch.int32)
-    step = 1
-    while step < total.numel:
-        total = b.add(total, b.pad(total, 0, [step], [-step]))
-        step *= 2
-    return total
+    """Inclusive cumulative sum of 1-d marks (bool or integers), int32."""
+    return scan(b, b.convert(marks, torch.int32), 0, "add")
 
 
 # One dim, whole slices

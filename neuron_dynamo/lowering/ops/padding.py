@@ -18,8 +18,8 @@ def _edges(rank: int, pads: Sequence[int]) -> list[tuple[int, int, int]]:
     return [(rank - 1 - i, pads[2 * i], pads[2 * i + 1]) for i in range(len(pads) // 2)]
 
 
-def _crop(b: Builder, x: Value, dim: int, low: int, high: int) -> Value:
-    """Negative pads cut; positive ones are left to the caller."""
+def _cropped(b: Builder, x: Value, dim: int, low: int, high: int) -> Value:
+    """x without what negative pads cut off."""
     return b.slice_dim(x, dim, max(0, -low), x.shape[dim] - max(0, -high))
 
 
@@ -48,7 +48,7 @@ def _replicated(b: Builder, x: Value, dim: int, low: int, high: int) -> list[Val
 
 def _pad(b: Builder, x: Value, pads: Sequence[int], extend: Callable[..., list[Value]]) -> Value:
     for dim, low, high in _edges(x.ndim, pads):
-        x = b.concat(extend(b, _crop(b, x, dim, low, high), dim, low, high), dim)
+        x = _cropped(b, b.concat(extend(b, x, dim, low, high), dim), dim, low, high)
     return x
 
 
@@ -56,6 +56,7 @@ def _pad_backward(b: Builder, grad: Value, x: Value, pads: Sequence[int], reflec
     result = b.convert(grad, compute_dtype(grad.dtype))
     for dim, low, high in _edges(x.ndim, pads):
         before, behind = max(low, 0), max(high, 0)
+        result = _within(b, result, dim, max(0, -low), max(0, -high))
         total = result.shape[dim]
         n = total - before - behind
         middle = b.slice_dim(result, dim, before, before + n)
@@ -65,7 +66,7 @@ def _pad_backward(b: Builder, grad: Value, x: Value, pads: Sequence[int], reflec
         if behind:
             part = b.slice_dim(result, dim, total - behind, total)
             middle = b.add(middle, _folded(b, part, dim, n, reflect, at_start=False))
-        result = _within(b, middle, dim, max(0, -low), max(0, -high))
+        result = middle
     return b.convert(result, x.dtype)
 
 
