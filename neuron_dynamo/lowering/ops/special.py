@@ -38,12 +38,48 @@ def _chlo(name: str) -> Callable[[Builder, Value], Value]:
     return lambda b, x: b.chlo(name, [x], x.shape, x.dtype)
 
 
-def _log_to_base(base: float) -> Callable[[Builder, Value], Value]:
-    return lambda b, x: b.div(b.unary("log", x), b.like(x, math.log(base)))
+def _log2(b: Builder, x: Value) -> Value:
+    """log(x) / log(2), exact where x is a power of two: programs take its floor."""
+    near = b.div(b.unary("log", x), b.like(x, math.log(2)))
+    whole = b.unary("round_nearest_even", near)
+    return b.select(b.compare("EQ", _exp2(b, whole), x), whole, near)
 
 
-def _lgamma(b: Builder, x: Value) -> Value:
-    return b.chlo("lgamma", [x], x.shape, x.dtype)
+def _exp2(b: Builder, x: Value) -> Value:
+    return b.binary("power", b.like(x, 2), x)
+
+
+def _log10(b: Builder, x: Value) -> Value:
+    return b.div(b.unary("log", x), b.like(x, math.log(10)))
+
+
+def _hyperbolic(b: Builder, x: Value) -> tuple[Value, Value, Value]:
+    """(|x|, e^|x| / 2, e^-|x| / 2) without overflow before the result's."""
+    size = b.unary("abs", x)
+    root = b.unary("exponential", b.mul(size, b.like(x, 0.5)))
+    growing = b.mul(b.mul(root, b.like(x, 0.5)), root)
+    return size, growing, b.div(b.like(x, 0.25), growing)
+
+
+def _sinh(b: Builder, x: Value) -> Value:
+    """(e^x - e^-x) / 2, through expm1 where that would cancel."""
+    size, growing, fading = _hyperbolic(b, x)
+    one = b.like(x, 1)
+    less = b.unary("exponential_minus_one", size)
+    near = b.mul(b.add(less, b.div(less, b.add(less, one))), b.like(x, 0.5))
+    result = b.select(b.compare("LT", size, one), near, b.sub(growing, fading))
+    return b.select(sign_bit(b, x), b.neg(result), result)
+
+
+def _cosh(b: Builder, x: Value) -> Value:
+    _, growing, fading = _hyperbolic(b, x)
+    return b.add(growing, fading)
+
+
+def _digamma(b: Builder, x: Value) -> Value:
+    """CHLO's, but for the pole at 0, where the sign of the zero decides."""
+    pole = b.div(b.like(x, -1), x)
+    return b.select(b.compare("EQ", x, b.like(x, 0)), pole, b.chlo("digamma", [x], x.shape, x.dtype))
 
 
 def _i1(b: Builder, x: Value) -> Value:
@@ -54,15 +90,14 @@ for _op, _body in {
     aten.erf: erf_of,
     aten.erfc: _chlo("erfc"),
     aten.erfinv: _chlo("erf_inv"),
-    aten.lgamma: _lgamma,
-    aten.digamma: _chlo("digamma"),
+    aten.lgamma: _chlo("lgamma"),
     aten.special_i1e: _chlo("bessel_i1e"),
     aten.special_i1: _i1,
-    aten.log2: _log_to_base(2),
-    aten.log10: _log_to_base(10),
-    aten.exp2: lambda b, x: b.binary("power", b.like(x, 2), x),
-    aten.sinh: _chlo("sinh"),
-    aten.cosh: _chlo("cosh"),
+    aten.log2: _log2,
+    aten.log10: _log10,
+    aten.exp2: _exp2,
+    aten.sinh: _sinh,
+    aten.cosh: _cosh,
     aten.asin: _chlo("asin"),
     aten.acos: _chlo("acos"),
     aten.atan: _chlo("atan"),
@@ -71,6 +106,11 @@ for _op, _body in {
     aten.atanh: _chlo("atanh"),
 }.items():
     lowering(_op.default)(_unary(_body))
+
+
+@lowering(aten.digamma.default)
+def digamma(b: Builder, x: Value) -> Value:
+    return widened(b, x, lambda wide: _digamma(b, wide))
 
 
 def _binary(body: Callable[[Builder, Value, Value], Value]) -> Callable[[Builder, Operand, Operand], Value]:
@@ -120,9 +160,6 @@ lowering(aten.hypot.default)(_binary(_hypot))
 lowering(aten.copysign.Tensor, aten.copysign.Scalar)(_binary(_copysign))
 lowering(aten.fmax.default)(_binary(_choose("max")))
 lowering(aten.fmin.default)(_binary(_choose("min")))
-lowering(aten.special_zeta.default, aten.special_zeta.other_scalar, aten.special_zeta.self_scalar)(
-    _binary(lambda b, x, y: b.chlo("zeta", [x, y], x.shape, x.dtype))
-)
 
 
 def _trigamma(b: Builder, x: Value) -> Value:
@@ -130,7 +167,7 @@ def _trigamma(b: Builder, x: Value) -> Value:
     half, one = b.like(x, 0.5), b.like(x, 1)
     reflect = b.compare("LT", x, half)
     pole = b.div(b.like(x, math.pi), b.unary("sine", b.mul(x, b.like(x, math.pi))))
-    start = b.select(reflect, b.neg(b.mul(pole, pole)), b.like(x, 0))
+    reflected = b.mul(pole, pole)
     x = b.select(reflect, b.sub(one, x), x)
     total = b.like(x, 0)
     for _ in range(6):
@@ -141,22 +178,18 @@ def _trigamma(b: Builder, x: Value) -> Value:
     series = b.mul(square, b.sub(b.like(x, 1 / 6), b.mul(square, series)))
     series = b.add(b.add(one, b.div(half, x)), series)
     total = b.add(total, b.div(series, x))
-    return b.add(start, b.select(reflect, b.neg(total), total))
+    return b.select(reflect, b.sub(reflected, total), total)
 
 
-@lowering(aten.polygamma.default)
+def _polygamma_guard(n: int, x: object) -> str | None:
+    return "CHLO's zeta is wrong below -4, and polygamma of order 2 or more needs it" if n > 1 else None
+
+
+@lowering(aten.polygamma.default, guard=_polygamma_guard)
 def polygamma(b: Builder, n: int, x: Value) -> Value:
-    """Derivative n of digamma; from n = 2 on (-1)^(n+1) n! zeta(n + 1, x)."""
-
-    def body(wide: Value) -> Value:
-        if n == 0:
-            return b.chlo("digamma", [wide], wide.shape, wide.dtype)
-        if n == 1:
-            return _trigamma(b, wide)
-        zeta = b.chlo("zeta", [b.like(wide, n + 1), wide], wide.shape, wide.dtype)
-        return b.mul(zeta, b.like(wide, math.factorial(n) * (1 if n % 2 else -1)))
-
-    return widened(b, x, body)
+    """Derivative n of digamma."""
+    assert n <= 1
+    return digamma(b, x) if n == 0 else widened(b, x, lambda wide: _trigamma(b, wide))
 
 
 @lowering(aten.nextafter.default)
@@ -168,3 +201,18 @@ def nextafter(b: Builder, x: Value, y: Value) -> Value:
 @lowering(aten.signbit.default)
 def signbit(b: Builder, x: Value) -> Value:
     return sign_bit(b, x)
+
+
+@lowering(aten.angle.default)
+def angle(b: Builder, x: Value) -> Value:
+    """Of a real number: pi below 0, else 0; NaN stays."""
+    if x.dtype.is_complex:
+        real, imag = (b.emit(part, [x], x.shape, b.out.dtype) for part in ("real", "imag"))
+        return b.binary("atan2", imag, real)
+
+    def body(wide: Value) -> Value:
+        zero = b.like(wide, 0)
+        result = b.select(b.compare("LT", wide, zero), b.like(wide, math.pi), zero)
+        return b.select(b.is_nan(wide), wide, result)
+
+    return widened(b, x, body)

@@ -172,8 +172,13 @@ def constant_pad_nd(b: Builder, x: Value, pad: Sequence[int], value: Scalar = 0)
 # Creation
 
 
-@lowering(aten.full.default, aten.full_like.default, aten.new_full.default)
+@lowering(aten.full.default, aten.full_like.default)
 def full(b: Builder, _: Any, value: Scalar, *__: Any, **___: Any) -> Value:
+    return b.full(b.out.shape, value, b.out.dtype)
+
+
+@lowering(aten.new_full.default)
+def new_full(b: Builder, _: Value, size: Sequence[int], value: Scalar, **__: Any) -> Value:
     return b.full(b.out.shape, value, b.out.dtype)
 
 
