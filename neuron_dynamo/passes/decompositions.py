@@ -10,14 +10,19 @@ import torch
 from torch._decomp import core_aten_decompositions, get_decompositions
 
 from neuron_dynamo.lowering import registry
+from neuron_dynamo.passes.foreach import foreach_decompositions
 
 aten = torch.ops.aten
 
 _BEYOND_CORE: tuple[Any, ...] = (
-    aten.addcmul,
-    aten.addcdiv,
+    aten.dist,
+    aten.ldexp,
+    aten.rrelu_with_noise_backward,
 )
 """Ops that PyTorch can decompose, though its core set keeps them whole, and that have no rule of ours."""
+
+_WHOLE: tuple[Any, ...] = (aten.bernoulli.default,)
+"""Random ops that passes/rng.py wants to see."""
 
 
 @functools.cache
@@ -25,5 +30,6 @@ def decomposition_table() -> dict[Any, Callable[..., Any]]:
     """Op overload -> decomposition. Ops with a lowering rule are left whole."""
     table: dict[Any, Callable[..., Any]] = dict(core_aten_decompositions())
     table.update(get_decompositions(list(_BEYOND_CORE)))
-    taken = registry.registered()
+    table.update(foreach_decompositions())
+    taken = {*registry.registered(), *_WHOLE}
     return {op: function for op, function in table.items() if op not in taken}
