@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import weakref
+from typing import Any
 
 import torch
 from torch._C._dynamo.guards import TensorGuards
-from torch.utils.dlpack import from_dlpack
 
 from neuron_dynamo import xla
 from neuron_dynamo.errors import ExecutionError
 from neuron_dynamo.lowering.program import DTYPE_NAMES, Signature, TensorSpec
 
 _data_ptr = torch.Tensor.data_ptr
+_from_dlpack = torch._C._from_dlpack  # torch.utils.dlpack adds 1.4 us of Python to each output
 _NEVER = -1  # an address that no tensor has
 
-_MAX_BUFFERS_PER_SPEC = 1024
+_MAX_BUFFERS_PER_SPEC = 4096
 _MAX_LAYOUTS = 4
 
 
@@ -30,6 +31,7 @@ class _BufferPool:
         self._importer = xla.Importer(spec.shape, DTYPE_NAMES[spec.dtype])
         self._empty = self._importer.empty() if 0 in spec.shape else None
         self._buffers: dict[int, xla.Buffer] = {}
+        self._views = True
 
     def buffer(self, address: int) -> tuple[xla.Buffer, bool]:
         """A buffer of the memory at `address`, and whether it is a view (which stays right) or a copy (good for one call)."""
@@ -38,10 +40,12 @@ class _BufferPool:
         buffer = self._buffers.get(address)
         if buffer is not None:
             return buffer, True
-        if address % xla.ALIGNMENT:
+        if address % xla.ALIGNMENT or not self._views:
             return self._importer.copy(address), False
         buffer = self._importer.view(address)
-        if buffer.unsafe_buffer_pointer() != address:
+        # Asked once per spec: the answer depends on the alignment alone, and costs 50 us without the `jax` package.
+        if not self._buffers and not self._importer.is_view(buffer, address):
+            self._views = False
             return buffer, False
         if len(self._buffers) >= _MAX_BUFFERS_PER_SPEC:
             self._buffers.clear()
@@ -71,8 +75,9 @@ class _Layout:
     """
 
     def __init__(self, inputs: list[torch.Tensor], copies: tuple[int, ...]) -> None:
-        static = [[None] * tensor.dim() for tensor in inputs]
-        self.matches = TensorGuards(*inputs, dynamic_dims_sizes=static, dynamic_dims_strides=static).check
+        sizes: Any = [list(tensor.shape) for tensor in inputs]
+        strides: Any = [list(tensor.stride()) for tensor in inputs]
+        self.matches = TensorGuards(*inputs, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check
         self.copies = copies
 
 
@@ -89,6 +94,8 @@ class HostExecutable:
         self._run = xla.caller(executable, len(signature.outputs))
         self._pools = [_pool(spec) for spec in signature.inputs]
         self._count = len(signature.inputs)
+        # DLPack brings tensors of no elements with strides of 0.
+        self._empty_outputs = [(index, spec) for index, spec in enumerate(signature.outputs) if 0 in spec.shape]
         self._donated = frozenset(donated)
         # Both are replaced whole and never changed in place, so that concurrent calls see one state or the other.
         self._layouts: tuple[_Layout, ...] = ()
@@ -110,11 +117,14 @@ class HostExecutable:
         addresses = list(map(_data_ptr, inputs))
         bound, buffers = self._bound
         if addresses != bound:
-            buffers = self._bind(addresses, bound, buffers)
+            buffers = self._bind(inputs, addresses, bound, buffers)
         try:
-            return [from_dlpack(capsule) for capsule in self._run(buffers)]
+            outputs = [_from_dlpack(capsule) for capsule in self._run(buffers)]
         except Exception as error:
             raise ExecutionError(f"XLA failed to run the compiled graph: {error}") from error
+        for index, spec in self._empty_outputs:
+            outputs[index] = torch.empty(spec.shape, dtype=spec.dtype)
+        return outputs
 
     def _admit(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         """Checks every input, remembers this combination of layouts, and returns the inputs with all of them dense."""
@@ -125,12 +135,14 @@ class HostExecutable:
             self._layouts = (_Layout(inputs, copies), *self._layouts[: _MAX_LAYOUTS - 1])
         return _with_copies(inputs, copies)
 
-    def _bind(self, addresses: list[int], bound: list[int], buffers: list[xla.Buffer]) -> list[xla.Buffer]:
+    def _bind(self, inputs: list[torch.Tensor], addresses: list[int], bound: list[int], buffers: list[xla.Buffer]) -> list[xla.Buffer]:
         """Buffers for `addresses`, reusing those of `bound` that did not move; remembers the ones that stay right."""
         call, kept, kept_addresses = list(buffers), list(buffers), list(addresses)
         for index, address in enumerate(addresses):
             if address == bound[index]:
                 continue
+            if not _fits_storage(inputs[index]):
+                raise _refusal(index, self.signature.inputs[index], "a tensor that has no memory: its storage was resized")
             if index in self._donated:
                 call[index], lasting = self._pools[index].copy(address), False
             else:
@@ -151,26 +163,38 @@ def _with_copies(inputs: list[torch.Tensor], copies: tuple[int, ...]) -> list[to
     return inputs
 
 
-def _check(index: int, tensor: torch.Tensor, spec: TensorSpec) -> None:
-    expected = f"a dense CPU tensor of shape {spec.shape} and dtype {spec.dtype}"
+def _check(index: int, tensor: Any, spec: TensorSpec) -> None:
     if not isinstance(tensor, torch.Tensor):
         given = f"a {type(tensor).__name__}"
-    elif type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ or not _has_memory(tensor):
-        given = f"a {type(tensor).__name__} that has no memory of its own, of shape {tuple(tensor.shape)} and dtype {tensor.dtype}"
+    elif type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        given = f"a {type(tensor).__name__}, which has no memory of its own"
     elif tensor.device.type != "cpu" or tensor.layout is not torch.strided:
         given = f"a {tensor.layout} tensor on {tensor.device}"
     elif tensor.dtype is not spec.dtype or tuple(tensor.shape) != spec.shape:
-        given = f"shape {tuple(tensor.shape)} and dtype {tensor.dtype}"
+        given = f"of shape {tuple(tensor.shape)} and dtype {tensor.dtype}"
+    elif not _has_memory(tensor):
+        given = "a tensor that has no memory"
     else:
         return
-    raise ExecutionError(f"input {index} of the compiled graph must be {expected}, but is {given}")
+    raise _refusal(index, spec, given)
+
+
+def _refusal(index: int, spec: TensorSpec, given: str) -> ExecutionError:
+    expected = f"a CPU tensor of shape {spec.shape} and dtype {spec.dtype}"
+    return ExecutionError(f"input {index} of the compiled graph must be {expected}, but is {given}")
 
 
 def _has_memory(tensor: torch.Tensor) -> bool:
-    """False for wrappers such as functorch's, whose type is a plain Tensor's."""
-    if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
-        return True  # refused for that, with a better message
+    """False for zero tensors and wrappers such as functorch's, whose Python type is a plain Tensor's."""
     try:
-        return tensor.data_ptr() != 0 or tensor.numel() == 0
+        return tensor.numel() == 0 or (tensor.data_ptr() != 0 and _fits_storage(tensor))
     except RuntimeError:
         return False
+
+
+def _fits_storage(tensor: torch.Tensor) -> bool:
+    """Whether every element lies in the storage, which may have been shrunk under the tensor (FSDP frees parameters so)."""
+    if tensor.numel() == 0:
+        return True
+    last = tensor.storage_offset() + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return (last + 1) * tensor.element_size() <= tensor.untyped_storage().nbytes()
