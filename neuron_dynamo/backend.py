@@ -30,12 +30,11 @@ def neuron(gm: GraphModule, example_inputs: Sequence[Any], *, options: Mapping[s
 
 
 def _compile(gm: GraphModule, example_inputs: list[Any], options: Options) -> Any:
-    from functorch.compile import min_cut_rematerialization_partition
-
     from neuron_dynamo.aot_cache import aot_cache_config, aot_compiler, aot_fingerprint
     from neuron_dynamo.compilers import compiler_for
     from neuron_dynamo.inspection import collecting
-    from neuron_dynamo.stored import restore
+    from neuron_dynamo.passes.table import LazyTable
+    from neuron_dynamo.stored import admit, restore
 
     def compiler(kind: str) -> Any:
         def run(graph: GraphModule, inputs: Sequence[Any]) -> Any:
@@ -47,24 +46,27 @@ def _compile(gm: GraphModule, example_inputs: list[Any], options: Options) -> An
 
         return aot_compiler(run)
 
-    def decompositions() -> Any:
-        from neuron_dynamo.passes.decompositions import decomposition_table
+    def partition(joint: GraphModule, inputs: Any, **kwargs: Any) -> tuple[GraphModule, GraphModule]:
+        from neuron_dynamo.passes.rng import partition_joint
 
-        return decomposition_table()
+        return partition_joint(joint, inputs, options.rng, **kwargs)
 
     if collecting() is None:
         settings = aot_cache_config(options, aot_fingerprint(options, compiler_for(options)), restore, gm)
     else:  # an inspection wants every graph lowered, so none restored, and for targets too that nothing here compiles for
         settings = aot_cache_config(dataclasses.replace(options, cache="off"), "", restore, gm)
-    with settings:
-        return aot_autograd(
+    with settings as session:
+        compiled = aot_autograd(
             fw_compiler=compiler("forward"),
             bw_compiler=compiler("backward"),
             inference_compiler=compiler("inference"),
-            decompositions=decompositions,
-            partition_fn=min_cut_rematerialization_partition,
+            decompositions=LazyTable(),
+            partition_fn=partition,
             keep_inference_input_mutations=True,
         )(gm, example_inputs)
+    for graph in session.restored:
+        admit(graph, options)  # type: ignore[arg-type]
+    return compiled
 
 
 def _visible_outputs(graph: GraphModule, kind: str) -> int:

@@ -37,7 +37,7 @@ def compile_graph(gm: GraphModule, kind: str, options: Options, visible: int) ->
     outcome = GraphReport(report.graph_name(options.model_name, kind), kind, target=options.target)
     outcome.fx = gm.print_readable(print_output=False)
     with outcome.stage("passes"):
-        passes.run(gm, visible)
+        passes.run(gm, visible, options.rng)
         placement = place(gm, options)
         check_placement(placement, options)
         if placement.forced and options.fallback == "eager":

@@ -9,13 +9,14 @@ from typing import Any
 
 import torch
 
-from neuron_dynamo.runtime import draw, layout
+from neuron_dynamo.runtime import draw as draw  # registers the ops by whose name a stored graph refers to them
+from neuron_dynamo.runtime import layout
 from neuron_dynamo.runtime.graph import Slot
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "getitem": operator.getitem,
-    "rng_state": draw.rng_state,
     "copy_to_strides": layout.copy_to_strides,
+    "with_strides": layout.with_strides,
 }
 _NAMES = {function: name for name, function in _FUNCTIONS.items()}
 _TORCH_CONSTANTS = {
