@@ -47,7 +47,7 @@ def _compile(gm: GraphModule, example_inputs: list[Any], options: Options) -> An
         return aot_compiler(run)
 
     def partition(joint: GraphModule, inputs: Any, **kwargs: Any) -> tuple[GraphModule, GraphModule]:
-        from neuron_dynamo.passes.rng import partition_joint
+        from neuron_dynamo.passes.joint import partition_joint
 
         return partition_joint(joint, inputs, options.rng, **kwargs)
 

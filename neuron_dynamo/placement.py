@@ -9,6 +9,7 @@ from torch.fx import GraphModule, Node
 from neuron_dynamo.lowering.source import source_of
 from neuron_dynamo.lowering.support import why_not_native
 from neuron_dynamo.options import Options
+from neuron_dynamo.passes.host_layout import host_layout
 from neuron_dynamo.passes.output_views import HOST
 from neuron_dynamo.passes.partition import mutates
 from neuron_dynamo.report import OpReport
@@ -53,6 +54,7 @@ def place(gm: GraphModule, options: Options) -> Placement:
         if node.op == "get_attr" and node.users and all(user in natural or user in forced for user in node.users):
             natural[node] = "constant of a host op"
     calls = tuple(n for n in gm.graph.nodes if n.op == "call_function")
+    host_layout(gm, forced, natural)
     return Placement(calls, natural, forced)
 
 

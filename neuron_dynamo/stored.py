@@ -21,7 +21,7 @@ class StoredGraph(CompiledGraph):
 
     def __init__(self, graph: CompiledGraph, keys: list[CacheKey], outcome: GraphReport) -> None:
         super().__init__(graph.inputs, graph.slots, graph.steps, graph.outputs)
-        self._keys, self._outcome = keys, outcome
+        self._keys, self.outcome = keys, outcome
 
     def to_state(self) -> dict[str, Any]:
         """JSON-able description. Raises NotRestorable where a step has none."""
@@ -31,7 +31,7 @@ class StoredGraph(CompiledGraph):
             outputs = encode(self.outputs)
         except ValueError as error:
             raise NotRestorable(str(error)) from error
-        return {"inputs": self.inputs, "slots": self.slots, "steps": steps, "outputs": outputs, "report": self._outcome.describe()}
+        return {"inputs": self.inputs, "slots": self.slots, "steps": steps, "outputs": outputs, "report": self.outcome.describe()}
 
 
 def _native(step: NativeStep, key: CacheKey) -> dict[str, Any]:
@@ -45,7 +45,6 @@ def _host(step: HostStep) -> dict[str, Any]:
 def restore(state: dict[str, Any], options: Options) -> StoredGraph:
     """The graph that `to_state` described, its artifacts loaded from the cache. Raises NotRestorable where one is gone or bad."""
     outcome = GraphReport.restore(state["report"])
-    outcome.name = report.graph_name(options.model_name, outcome.kind)
     keys: list[CacheKey] = []
     steps: list[Step] = []
     for step in state["steps"]:
@@ -61,9 +60,15 @@ def restore(state: dict[str, Any], options: Options) -> StoredGraph:
             except ValueError as error:
                 raise NotRestorable(str(error)) from error
     graph = CompiledGraph(state["inputs"], state["slots"], steps, decode(state["outputs"]))
+    return StoredGraph(graph, keys, outcome)
+
+
+def admit(graph: StoredGraph, options: Options) -> None:
+    """Report a restored graph like any other, once it is sure to be used."""
+    outcome = graph.outcome
+    outcome.name = report.graph_name(options.model_name, outcome.kind)
     report.record(outcome)
     announce(outcome)
-    return StoredGraph(graph, keys, outcome)
 
 
 def _load(key: CacheKey, options: Options, outcome: GraphReport) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -9,8 +10,25 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import torch
-from torch_mlir import ir
-from torch_mlir._mlir_libs import _stablehlo
+
+
+class _TorchMlir:
+    """The bindings, loaded on first use: rules register without them, so that a warm start never pays for the import."""
+
+    @functools.cached_property
+    def ir(self) -> Any:
+        from torch_mlir import ir
+
+        return ir
+
+    @functools.cached_property
+    def stablehlo(self) -> Any:
+        from torch_mlir._mlir_libs import _stablehlo
+
+        return _stablehlo
+
+
+_lib = _TorchMlir()
 
 _ELEMENT_TYPES = {
     torch.bool: "i1",
@@ -69,25 +87,25 @@ def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
 
 
 def element_type(dtype: torch.dtype) -> Any:
-    return ir.Type.parse(_ELEMENT_TYPES[dtype])
+    return _lib.ir.Type.parse(_ELEMENT_TYPES[dtype])
 
 
 def tensor_type(shape: Sequence[int], dtype: torch.dtype) -> Any:
-    return ir.RankedTensorType.get(list(shape), element_type(dtype))
+    return _lib.ir.RankedTensorType.get(list(shape), element_type(dtype))
 
 
 def create(name: str, results: Sequence[Any], operands: Sequence[Any], attributes: dict[str, Any], regions: int) -> Any:
     """Create an operation at the current insertion point."""
-    return ir.Operation.create(name, results=results, operands=operands, attributes=attributes, regions=regions)
+    return _lib.ir.Operation.create(name, results=results, operands=operands, attributes=attributes, regions=regions)
 
 
 def append_block(operation: Any, region: int, types: Sequence[Any]) -> Any:
-    return operation.regions[region].blocks.append(*types, arg_locs=[ir.Location.unknown()] * len(types))
+    return operation.regions[region].blocks.append(*types, arg_locs=[_lib.ir.Location.unknown()] * len(types))
 
 
 @contextmanager
 def at_end_of(block: Any) -> Iterator[None]:
-    with ir.InsertionPoint(block):
+    with _lib.ir.InsertionPoint(block):
         yield
 
 
@@ -97,42 +115,42 @@ def elements(array: np.ndarray[Any, Any], dtype: torch.dtype) -> Any:
     flat = np.ascontiguousarray(array).reshape(-1)
     if dtype == torch.bool:
         if flat.size and (flat.all() or not flat.any()):
-            return ir.DenseElementsAttr.get_splat(kind, ir.IntegerAttr.get(element_type(dtype), int(flat[0])))
-        return ir.DenseElementsAttr.get(flat, type=kind)
-    return ir.DenseElementsAttr.get(flat if dtype.is_complex else flat.view(f"u{dtype.itemsize}"), type=kind)
+            return _lib.ir.DenseElementsAttr.get_splat(kind, _lib.ir.IntegerAttr.get(element_type(dtype), int(flat[0])))
+        return _lib.ir.DenseElementsAttr.get(flat, type=kind)
+    return _lib.ir.DenseElementsAttr.get(flat if dtype.is_complex else flat.view(f"u{dtype.itemsize}"), type=kind)
 
 
 def i64(value: int) -> Any:
-    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), int(value))
+    return _lib.ir.IntegerAttr.get(_lib.ir.IntegerType.get_signless(64), int(value))
 
 
 def i32(value: int) -> Any:
-    return ir.IntegerAttr.get(ir.IntegerType.get_signless(32), int(value))
+    return _lib.ir.IntegerAttr.get(_lib.ir.IntegerType.get_signless(32), int(value))
 
 
 def i64s(values: Sequence[int]) -> Any:
-    return ir.DenseI64ArrayAttr.get([int(v) for v in values])
+    return _lib.ir.DenseI64ArrayAttr.get([int(v) for v in values])
 
 
 def bools(values: Sequence[bool]) -> Any:
-    return ir.DenseBoolArrayAttr.get(list(values))
+    return _lib.ir.DenseBoolArrayAttr.get(list(values))
 
 
 def pairs(values: Sequence[tuple[int, int]]) -> Any:
     """Padding pairs as a dense tensor<Nx2xi64>."""
-    return ir.DenseElementsAttr.get(np.array(values, dtype=np.int64).reshape(-1, 2))
+    return _lib.ir.DenseElementsAttr.get(np.array(values, dtype=np.int64).reshape(-1, 2))
 
 
 def boolean(value: bool) -> Any:
-    return ir.BoolAttr.get(value)
+    return _lib.ir.BoolAttr.get(value)
 
 
 def string(value: str) -> Any:
-    return ir.StringAttr.get(value)
+    return _lib.ir.StringAttr.get(value)
 
 
 def parse(text: str) -> Any:
-    return ir.Attribute.parse(text)
+    return _lib.ir.Attribute.parse(text)
 
 
 def comparison(direction: str, dtype: torch.dtype) -> dict[str, Any]:
@@ -144,6 +162,6 @@ def comparison(direction: str, dtype: torch.dtype) -> dict[str, Any]:
     else:
         kind = "SIGNED"
     return {
-        "comparison_direction": _stablehlo.ComparisonDirectionAttr.get(direction),
-        "compare_type": _stablehlo.ComparisonTypeAttr.get(kind),
+        "comparison_direction": _lib.stablehlo.ComparisonDirectionAttr.get(direction),
+        "compare_type": _lib.stablehlo.ComparisonTypeAttr.get(kind),
     }

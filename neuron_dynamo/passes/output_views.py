@@ -32,13 +32,15 @@ def output_views(gm: GraphModule) -> None:
         base: Any = chain[-1].args[0]
         if base.op != "placeholder" and bases[base] == 1 and node.meta["val"].is_contiguous():
             return node  # dense either way, and nobody shares it: a reshape within the program is free
+        if base.op != "placeholder" and not _same_layout(chain):
+            return node
         with gm.graph.inserting_before(output):
             for view in reversed(chain):
                 copy = replayed.get(view)
                 if copy is None:
                     copy = gm.graph.node_copy(view, lambda n, view=view, base=base: base if n is view.args[0] else n)  # type: ignore[misc]
-                    if copy.target is aten._unsafe_view.default:
-                        copy.target = aten.view.default
+                    if copy.target in (aten.view.default, aten._unsafe_view.default):
+                        copy.target = aten.reshape.default  # a tensor saved by the forward may be denser than it was traced
                     copy.meta = {**view.meta, HOST: "view of an output"}
                     replayed[view] = copy
                 base = copy
@@ -46,6 +48,17 @@ def output_views(gm: GraphModule) -> None:
 
     output.args = (torch.fx.node.map_aggregate(output.args[0], replay),)
     gm.graph.eliminate_dead_code()
+
+
+def _same_layout(chain: list[Node]) -> bool:
+    """Whether the views give the traced strides over a row-major base too, which is what a program returns."""
+    value = torch.empty(chain[-1].args[0].meta["val"].shape, device="meta")  # type: ignore[union-attr]
+    try:
+        for view in reversed(chain):
+            value = view.target(value, *view.args[1:], **view.kwargs)  # type: ignore[operator]
+    except RuntimeError:
+        return False
+    return value.stride() == chain[0].meta["val"].stride()
 
 
 def _chain(node: Node, overwritten: set[Any]) -> list[Node]:

@@ -33,7 +33,7 @@ SAME_SIZE_VIEWS = frozenset(
 )
 """Views that need no more memory than their result does."""
 
-NARROWING_VIEWS = frozenset({aten.slice.Tensor, aten.select.int, aten.as_strided.default, aten.diagonal.default})
+NARROWING_VIEWS = frozenset({aten.slice.Tensor, aten.select.int, aten.diagonal.default})
 """Views into part of a base: replayed only where the base exists anyway (an input of the graph)."""
 
 VIEWS = SAME_SIZE_VIEWS | NARROWING_VIEWS

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._functorch import config as functorch_config
 from torch._prims_common import is_contiguous_or_false
 from torch.fx import Graph, GraphModule, Node
 from torch.utils.checkpoint import CheckpointPolicy
@@ -80,18 +79,6 @@ def rng(gm: GraphModule, mode: str) -> None:
         elif mode == "eager":
             node.meta[HOST] = "drawn by eager PyTorch"
             _restore_strides(gm.graph, node)
-
-
-def partition_joint(joint: GraphModule, joint_inputs: Any, mode: str, **kwargs: Any) -> tuple[GraphModule, GraphModule]:
-    """AOTAutograd's partition_fn: `rng` on the joint graph, then PyTorch's min-cut partitioner."""
-    from functorch.compile import min_cut_rematerialization_partition
-
-    rng(joint, mode)
-    # PyTorch's CSE would merge equal draws of those ops that it does not know to be random.
-    whole = any(is_random(node) and node.target not in _DRAWS for node in joint.graph.nodes)
-    with functorch_config.patch(cse=functorch_config.cse and not whole):
-        forward, backward = min_cut_rematerialization_partition(joint, joint_inputs, **kwargs)
-    return forward, backward
 
 
 def is_random(node: Node) -> bool:

@@ -11,3 +11,9 @@ def copy_to_strides(x: torch.Tensor, strides: list[int]) -> torch.Tensor:
     result = torch.empty_strided(size, strides, dtype=x.dtype)
     result.copy_(x[tuple(slice(0, n) for n in size)])
     return result.expand(x.shape)
+
+
+def with_strides(x: torch.Tensor, strides: list[int]) -> torch.Tensor:
+    """x itself if it has these strides (elements; of dims longer than 1), else a copy that has them."""
+    same = all(a == b or n <= 1 for a, b, n in zip(x.stride(), strides, x.shape, strict=True))
+    return x if same else copy_to_strides(x, strides)

@@ -1,0 +1,29 @@
+"""The decomposition table, made only when AOTAutograd asks it something: a warm start never does."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+
+class LazyTable(Mapping[Any, Callable[..., Any]]):
+    """passes/decompositions.decomposition_table(), read through on first use."""
+
+    @functools.cached_property
+    def _table(self) -> dict[Any, Callable[..., Any]]:
+        from neuron_dynamo.passes.decompositions import decomposition_table
+
+        return decomposition_table()
+
+    def __getitem__(self, op: Any) -> Callable[..., Any]:
+        return self._table[op]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._table)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def __bool__(self) -> bool:
+        return True
