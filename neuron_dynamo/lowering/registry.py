@@ -6,9 +6,10 @@ import importlib
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 Rule = Callable[..., Any]
+RuleT = TypeVar("RuleT", bound=Rule)
 Guard = Callable[..., str | None]
 
 
@@ -25,14 +26,14 @@ _RULES: dict[Any, Entry] = {}
 _loaded = False
 
 
-def lowering(*targets: Any, guard: Guard | None = None) -> Callable[[Rule], Rule]:
+def lowering(*targets: Any, guard: Guard | None = None) -> Callable[[RuleT], RuleT]:
     """Register a rule `rule(b: Builder, *args, **kwargs) -> Value | tuple[Value | None, ...]` for FX call targets.
 
     Args and kwargs are the FX node's own, with each tensor node replaced by a Value. A target may be given as a string, such as
     "transformers.grouped_mm_fallback.default", for ops that exist only once another library has defined them.
     """
 
-    def register(rule: Rule) -> Rule:
+    def register(rule: RuleT) -> RuleT:
         for target in targets:
             assert target not in _RULES, f"two lowering rules for {target}"
             _RULES[target] = Entry(rule, guard)

@@ -44,9 +44,8 @@ def _windows(b: Builder, x: Value, dim: int, ranges: Sequence[tuple[int, int]], 
     starts = np.array([min(start, n - longest) for start, _ in ranges], dtype=np.int32)
     sizes = [longest if d == dim else size for d, size in enumerate(x.shape)]
     offsets = [d for d in range(len(shape)) if d != dim]
-    taken = gather(
-        b, x, b.literal(starts.reshape(-1, 1), torch.int32), offset_dims=offsets, collapsed=(), index_map=(dim,), slice_sizes=sizes, shape=shape
-    )
+    begin = b.literal(starts.reshape(-1, 1), torch.int32)
+    taken = gather(b, x, begin, offset_dims=offsets, collapsed=(), index_map=(dim,), slice_sizes=sizes, shape=shape)
     if all(end - start == longest for start, end in ranges):
         return taken
     inside = np.array([[start <= s + i < end for i in range(longest)] for s, (start, end) in zip(starts, ranges, strict=True)])

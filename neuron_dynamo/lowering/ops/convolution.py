@@ -8,7 +8,7 @@ here would only make the program larger. float16 and bfloat16 accumulate in floa
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -36,6 +36,11 @@ class Window:
         full = [tuple(v) if len(v) == spatial else (v[0],) * spatial for v in (stride, padding, dilation)]
         return Window(full[0], full[1], full[2], groups)
 
+    @property
+    def dims(self) -> Iterator[tuple[int, int, int]]:
+        """(stride, padding, dilation) of each spatial dim."""
+        return zip(self.stride, self.padding, self.dilation, strict=True)
+
 
 def _layout(lhs: str, rhs: str, out: str, spatial: int) -> tuple[str, str, str]:
     digits = "0123456789"[:spatial]
@@ -46,7 +51,7 @@ def _forward(b: Builder, x: Value, w: Value, window: Window, shape: Sequence[int
     """x [n, in, ...] with w [out, in / groups, ...]; `shape` may stop short of what x would give (gradients with output_padding)."""
     spatial = x.ndim - 2
     padding = []
-    for n, k, out, stride, pad, dilation in zip(x.shape[2:], w.shape[2:], shape[2:], window.stride, window.padding, window.dilation, strict=True):
+    for n, k, out, (stride, pad, dilation) in zip(x.shape[2:], w.shape[2:], shape[2:], window.dims, strict=True):
         reach = (k - 1) * dilation + 1
         exact = (n + 2 * pad - reach) // stride + 1 == out
         padding.append((pad, pad if exact else (out - 1) * stride + reach - n - pad))
@@ -81,7 +86,7 @@ def _transposed(b: Builder, x: Value, w: Value, window: Window, shape: Sequence[
         w = b.reshape(w, (groups * inner, out, *kernel))
         rhs = "oi"
     padding = []
-    for n, k, size, stride, pad, dilation in zip(x.shape[2:], kernel, shape[2:], window.stride, window.padding, window.dilation, strict=True):
+    for n, k, size, (stride, pad, dilation) in zip(x.shape[2:], kernel, shape[2:], window.dims, strict=True):
         reach = (k - 1) * dilation
         low = reach - pad
         padding.append((low, size + reach - ((n - 1) * stride + 1) - low))
@@ -107,7 +112,7 @@ def _weight_gradient(b: Builder, x: Value, grad: Value, window: Window, shape: S
     spatial = x.ndim - 2
     groups = window.groups
     padding = []
-    for n, m, k, stride, pad, dilation in zip(x.shape[2:], grad.shape[2:], shape[2:], window.stride, window.padding, window.dilation, strict=True):
+    for n, m, k, (stride, pad, dilation) in zip(x.shape[2:], grad.shape[2:], shape[2:], window.dims, strict=True):
         padding.append((pad, (k - 1) * dilation + (m - 1) * stride + 1 - n - pad))
     lhs, result = "fb", "fb"
     if groups > 1:
@@ -203,7 +208,7 @@ def _depthwise_weight_gradient(b: Builder, x: Value, grad: Value, window: Window
     fuses; its grouped convolution is two orders of magnitude slower."""
     spatial = x.ndim - 2
     high = []
-    for n, m, k, stride, pad, dilation in zip(x.shape[2:], grad.shape[2:], shape[2:], window.stride, window.padding, window.dilation, strict=True):
+    for n, m, k, (stride, pad, dilation) in zip(x.shape[2:], grad.shape[2:], shape[2:], window.dims, strict=True):
         high.append((k - 1) * dilation + (m - 1) * stride + 1 - n - pad)
     x = b.pad(x, 0, [0, 0, *window.padding], [0, 0, *high])
     taps = []

@@ -5,8 +5,8 @@ Indices out of range, on which PyTorch raises, read the nearest row and contribu
 
 from __future__ import annotations
 
-
 import math
+from typing import Any
 
 import torch
 
@@ -21,7 +21,7 @@ SUM, MEAN, MAX = 0, 1, 2
 
 
 @lowering(aten.embedding.default)
-def embedding(b: Builder, weight: Value, indices: Value, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False) -> Value:
+def embedding(b: Builder, weight: Value, indices: Value, *_: Any, **__: Any) -> Value:
     """Rows of weight [count, width] by indices of any shape."""
     return take_slices(b, weight, 0, indices)
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from neuron_dynamo.lowering.builder import Builder, Scalar, Value, compute_dtype
@@ -64,7 +65,7 @@ class _Pattern:
     def __init__(self, b: Builder, x: Value, indices: Sequence[Value | None]) -> None:
         given = [(d, index) for d, index in enumerate(indices) if index is not None]
         self.dims = [d for d, _ in given]
-        self.shape = tuple(torch.broadcast_shapes(*(index.shape for _, index in given)))
+        self.shape = np.broadcast_shapes(*(index.shape for _, index in given))
         contiguous = self.dims == list(range(self.dims[0], self.dims[0] + len(self.dims)))
         self.position = self.dims[0] if contiguous else 0
         self.rest = [d for d in range(x.ndim) if d not in self.dims]

@@ -48,8 +48,9 @@ class Pool:
             values = [values] if isinstance(values, int) else list(values)
             return tuple(values) if len(values) == spatial else (values[0],) * spatial
 
-        kernel = full(kernel)
-        return Pool(kernel, full(stride) if stride else kernel, full(padding), full(dilation), tuple(sizes[-spatial:]), tuple(outs[-spatial:]))
+        size = full(kernel)
+        step = full(stride) if stride else size
+        return Pool(size, step, full(padding), full(dilation), tuple(sizes[-spatial:]), tuple(outs[-spatial:]))
 
     @property
     def spatial(self) -> int:
@@ -286,9 +287,8 @@ def sum_of_covering(b: Builder, share: Value, pool: Pool) -> Value:
         return reduce_window(
             b, share, "add", 0, window=[*ones, *pool.kernel], strides=[1] * share.ndim, padding=padding, base_dilation=[*ones, *pool.stride]
         )
-    low, high = ([pair[i] for pair in padding] for i in range(2))
     interior = [0] * lead + [s - 1 for s in pool.stride]
-    wide = b.pad(share, 0, low, high, interior)
+    wide = b.pad(share, 0, [low for low, _ in padding], [high for _, high in padding], interior)
     return reduce_window(b, wide, "add", 0, window=[*ones, *pool.kernel], strides=[1] * share.ndim, padding=[(0, 0)] * share.ndim)
 
 

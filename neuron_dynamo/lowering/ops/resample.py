@@ -104,10 +104,9 @@ def cubic_taps(size: int, out: int, factor: float | None, kind: Any, align_corne
 
 def antialias_taps(size: int, out: int, factor: float | None, kind: Any, align_corners: bool, reach: int) -> Taps:
     """A triangle (reach 2) or cubic (reach 4) filter as wide as the step between outputs, as Pillow's resize."""
+    scale = _scale(size, out, factor, kind)
     if align_corners:
         scale = kind(size - 1) / kind(out - 1) if out > 1 else kind(0)
-    else:
-        scale = _scale(size, out, factor, kind)
     support = kind(reach * 0.5) * max(scale, kind(1))
     inverse = kind(1) / scale if scale >= 1 else kind(1)
     rows = []
@@ -132,8 +131,6 @@ MakeTaps = Callable[..., Taps]
 
 def apply_taps(b: Builder, x: Value, dim: int, taps: Taps) -> Value:
     """x with dim `dim` resized."""
-    out, count = taps.places.shape
-    size = x.shape[dim]
     if taps.copies:
         return _copy_places(b, x, dim, taps.places[:, 0])
     ones = bool(np.isin(taps.weights, (0, 1)).all())
@@ -144,12 +141,12 @@ def apply_taps(b: Builder, x: Value, dim: int, taps: Taps) -> Value:
         mask = b.broadcast(b.literal(taps.weights != 0, torch.bool), taken.shape, (dim, dim + 1))
         return reduce(b, b.select(mask, taken, b.like(taken, 0)), (dim + 1,), "add")
     total = None
-    for j in range(count):
+    for j in range(taps.places.shape[1]):
         taken = _copy_places(b, x, dim, taps.places[:, j])
         weights = b.literal(taps.weights[:, j].astype(mlir.numpy_dtype(x.dtype)), x.dtype)
         term = b.mul(taken, b.broadcast(weights, taken.shape, (dim,)))
         total = term if total is None else b.add(total, term)
-    assert total is not None and size
+    assert total is not None
     return total
 
 
@@ -174,9 +171,8 @@ def _resize(b: Builder, x: Value, spatial: int, make: MakeTaps, factors: Sequenc
         return b.full(shape, 0, x.dtype)
     lead = x.ndim - spatial
     taps = [make(x.shape[lead + i], shape[lead + i], factors[i], _kind(x.dtype), *options) for i in range(spatial)]
-    if all(t.copies for t in taps):
-        wide = x
-    else:
+    wide = x
+    if not all(t.copies for t in taps):
         wide = b.convert(x, compute_dtype(x.dtype) if x.dtype.is_floating_point else torch.float32)
     for i in reversed(range(spatial)):
         wide = apply_taps(b, wide, lead + i, taps[i])

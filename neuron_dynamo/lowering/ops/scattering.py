@@ -84,7 +84,9 @@ def scatter_with_reduce(b: Builder, x: Value, dim: int, index: Value, source: Va
 
 
 @lowering(aten.scatter_reduce.two)
-def scatter_reduce(b: Builder, x: Value, dim: int, index: Value, source: Value | Scalar, reduce: str, *, include_self: bool = True) -> Value:
+def scatter_reduce(
+    b: Builder, x: Value, dim: int, index: Value, source: Value | Scalar, reduce: str, *, include_self: bool = True
+) -> Value:
     """x with source combined at `index`; without include_self, places that are written forget what x had there."""
     if not index.numel or not x.numel:
         return x

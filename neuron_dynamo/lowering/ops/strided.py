@@ -1,4 +1,7 @@
-"""Parts and copies of a tensor in regular patterns: triangles, diagonals, windows, strided views, roll, repeat. Definitions: ATen schemas."""
+"""Parts and copies of a tensor in regular patterns: triangles, diagonals, windows, strided views, roll, repeat.
+
+Definitions: the ATen schemas.
+"""
 
 from __future__ import annotations
 
@@ -93,8 +96,17 @@ def diagonal_backward(b: Builder, grad: Value, sizes: Sequence[int], offset: int
 # Strided views
 
 
-def _dense_base(x: Any, *_: Any, **__: Any) -> str | None:
-    return None if x.is_contiguous() else "as_strided reads the memory of a tensor that is not laid out densely in row-major order"
+_NOT_DENSE = "as_strided reads the memory of a tensor that is not laid out densely in row-major order, or more than the tensor has of it"
+
+
+def _covers(x: Any, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> str | None:
+    last = (storage_offset or 0) + sum((n - 1) * step for n, step in zip(size, stride, strict=True) if n)
+    dense = x.is_contiguous() and x.storage_offset() == 0 and (0 in size or last < x.numel())
+    return None if dense else _NOT_DENSE
+
+
+def _covers_source(x: Any, source: Any, *view: Any, **named: Any) -> str | None:
+    return _covers(x, *view, **named)
 
 
 def _offsets(b: Builder, size: Sequence[int], stride: Sequence[int], start: int, count: int) -> Value:
@@ -118,7 +130,7 @@ def _is_dense(size: Sequence[int], stride: Sequence[int]) -> bool:
     return True
 
 
-@lowering(aten.as_strided.default, aten.as_strided_copy.default, guard=_dense_base)
+@lowering(aten.as_strided.default, aten.as_strided_copy.default, guard=_covers)
 def as_strided(b: Builder, x: Value, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Value:
     """The elements of x's memory, which must be dense, at storage_offset + sum(index * stride)."""
     count, start = math.prod(size), storage_offset or 0
@@ -131,7 +143,7 @@ def as_strided(b: Builder, x: Value, size: Sequence[int], stride: Sequence[int],
     return gather(b, flat, at, offset_dims=[], collapsed=[0], index_map=[0], slice_sizes=[1], shape=size)
 
 
-@lowering(aten.as_strided_scatter.default, guard=_dense_base)
+@lowering(aten.as_strided_scatter.default, guard=_covers_source)
 def as_strided_scatter(
     b: Builder, x: Value, source: Value, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Value:
@@ -192,7 +204,8 @@ def roll(b: Builder, x: Value, shifts: Sequence[int], dims: Sequence[int] = ()) 
 def repeat(b: Builder, x: Value, repeats: Sequence[int]) -> Value:
     """x side by side, repeats[i] times along dim i; new dims come in front."""
     sizes = [1] * (len(repeats) - x.ndim) + list(x.shape)
-    split, dims = [], []
+    split: list[int] = []
+    dims = []
     for d, (times, n) in enumerate(zip(repeats, sizes, strict=True)):
         if d >= len(repeats) - x.ndim:
             dims.append(len(split) + 1)
