@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
+from torch.utils._python_dispatch import _disable_current_modes
 
 from neuron_dynamo.passes.partition import NARROWING_VIEWS, VIEWS, mutates
 
@@ -52,12 +53,13 @@ def output_views(gm: GraphModule) -> None:
 
 def _same_layout(chain: list[Node]) -> bool:
     """Whether the views give the traced strides over a row-major base too, which is what a program returns."""
-    value = torch.empty(chain[-1].args[0].meta["val"].shape, device="meta")  # type: ignore[union-attr]
-    try:
-        for view in reversed(chain):
-            value = view.target(value, *view.args[1:], **view.kwargs)  # type: ignore[operator]
-    except RuntimeError:
-        return False
+    with _disable_current_modes():
+        value = torch.empty(chain[-1].args[0].meta["val"].shape, device="meta")  # type: ignore[union-attr]
+        try:
+            for view in reversed(chain):
+                value = view.target(value, *view.args[1:], **view.kwargs)  # type: ignore[operator]
+        except (RuntimeError, ValueError):
+            return False
     return value.stride() == chain[0].meta["val"].stride()
 
 
