@@ -93,20 +93,28 @@ def _unsplat(module: Any) -> None:
     for operation in _operations(module):
         if operation.name not in ("stablehlo.constant", "arith.constant"):
             continue
-        value = operation.attributes["value"]
         kind = operation.results[0].type
-        if not isinstance(kind, ir.RankedTensorType) or not value.is_splat:
+        if not isinstance(kind, ir.RankedTensorType) or (kind.rank == 0 and operation.name == "stablehlo.constant"):
             continue
-        if kind.rank == 0 and operation.name == "stablehlo.constant":
+        scalar_type = ir.RankedTensorType.get([], kind.element_type)
+        scalar_attr = _splat_scalar(operation, scalar_type)
+        if scalar_attr is None:
             continue
         with ir.InsertionPoint(operation), operation.location:
-            scalar_type = ir.RankedTensorType.get([], kind.element_type)
-            scalar_attr = ir.DenseElementsAttr.get_splat(scalar_type, value.get_splat_value())
             result = mlir.create("stablehlo.constant", [scalar_type], [], {"value": scalar_attr}, 0).result
             if kind.rank:
                 result = mlir.create("stablehlo.broadcast_in_dim", [kind], [result], {"broadcast_dimensions": mlir.i64s([])}, 0).result
         operation.results[0].replace_all_uses_with(result)
         operation.erase()
+
+
+def _splat_scalar(operation: Any, scalar_type: Any) -> Any:
+    """The 0-d value of a constant that holds one value throughout, or None."""
+    if isinstance(scalar_type.element_type, ir.ComplexType):  # the bindings cannot read complex attributes
+        match = re.search(r"dense<(\([^()]*\))>", str(operation))
+        return None if match is None else ir.Attribute.parse(f"dense<{match[1]}> : {scalar_type}")
+    value = operation.attributes["value"]
+    return ir.DenseElementsAttr.get_splat(scalar_type, value.get_splat_value()) if value.is_splat else None
 
 
 def _verify(module: Any) -> None:

@@ -23,29 +23,22 @@ _SINGLE: dict[str, Callable[..., Any]] = {
 
 
 def foreach_decompositions() -> dict[Any, Callable[..., Any]]:
-    """Functional _foreach_ overload -> decomposition, for each that ATen has."""
+    """Functional _foreach_ overload -> decomposition, for each that ATen has and that can be traced."""
     table: dict[Any, Callable[..., Any]] = {}
     for name in torch._C._dispatch_get_all_op_names():
         base, _, overload = name.removeprefix("aten::").partition(".")
         if not name.startswith("aten::" + _PREFIX) or base.endswith("_") or overload.endswith("out"):
             continue
         single = _SINGLE.get(base.removeprefix(_PREFIX), getattr(aten, base.removeprefix(_PREFIX), None))
-        if single is not None:
-            target = getattr(getattr(aten, base), overload or "default")
-            table[target] = _each(single, _scalars_in_one_tensor(target))
+        # The Tensor overloads of addcmul and addcdiv read their scalars as numbers, which nothing can trace.
+        if single is not None and (base, overload) not in ((_PREFIX + "addcmul", "Tensor"), (_PREFIX + "addcdiv", "Tensor")):
+            table[getattr(getattr(aten, base), overload or "default")] = _each(single)
     return table
 
 
-def _scalars_in_one_tensor(target: Any) -> bool:
-    """Whether the last argument is one 1-d tensor with a scalar for each tensor of the lists (addcmul.Tensor, addcdiv.Tensor)."""
-    return any(argument.name == "scalars" and argument.type.kind() == "TensorType" for argument in target._schema.arguments)
-
-
-def _each(single: Callable[..., Any], scalars_in_one_tensor: bool) -> Callable[..., list[Any]]:
+def _each(single: Callable[..., Any]) -> Callable[..., list[Any]]:
     def decomposition(*args: Any, **kwargs: Any) -> list[Any]:
         count = next(len(a) for a in args if isinstance(a, (list, tuple)))
-        if scalars_in_one_tensor:
-            return [_by_tensor_scalar(single, *(a[i] for a in args)) for i in range(count)]
         return [single(*(_nth(a, i) for a in args), **{k: _nth(v, i) for k, v in kwargs.items()}) for i in range(count)]
 
     return decomposition
@@ -53,8 +46,3 @@ def _each(single: Callable[..., Any], scalars_in_one_tensor: bool) -> Callable[.
 
 def _nth(argument: Any, index: int) -> Any:
     return argument[index] if isinstance(argument, (list, tuple)) else argument
-
-
-def _by_tensor_scalar(single: Callable[..., Any], x: torch.Tensor, left: torch.Tensor, right: torch.Tensor, scalar: torch.Tensor) -> torch.Tensor:
-    """addcmul or addcdiv whose value is a 0-d tensor."""
-    return single(x, left * scalar.to(left.dtype), right)  # type: ignore[no-any-return]

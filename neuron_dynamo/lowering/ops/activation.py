@@ -128,3 +128,13 @@ def softplus_backward(b: Builder, grad: Value, x: Value, beta: Scalar, threshold
         return b.select(b.compare("GT", inner, b.like(inner, threshold)), grad, b.mul(grad, b.unary("logistic", inner)))
 
     return _with_gradient(b, grad, x, body)
+
+
+@lowering(aten.softshrink_backward.default, aten.hardshrink_backward.default)
+def shrink_backward(b: Builder, grad: Value, x: Value, lambd: Scalar) -> Value:
+    """0 where -lambd <= x <= lambd, else grad."""
+
+    def body(grad: Value, x: Value) -> Value:
+        return b.select(b.compare("LE", b.unary("abs", x), b.like(x, lambd)), b.like(grad, 0), grad)
+
+    return _with_gradient(b, grad, x, body)

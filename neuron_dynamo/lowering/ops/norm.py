@@ -96,8 +96,10 @@ def layer_norm_backward(
 
 
 @lowering(aten.native_group_norm.default)
-def group_norm(b: Builder, x: Value, weight: Value | None, bias: Value | None, N: int, C: int, HxW: int, group: int, eps: float) -> Results:
-    grouped = b.reshape(_wide(b, x), (N, group, C // group * HxW))
+def group_norm(
+    b: Builder, x: Value, weight: Value | None, bias: Value | None, n: int, c: int, area: int, group: int, eps: float
+) -> Results:
+    grouped = b.reshape(_wide(b, x), (n, group, c // group * area))
     normal, mean, rstd = _normalised(b, grouped, (2,), eps)
     return _finish(b, _affine(b, b.reshape(normal, x.shape), weight, bias, (1,)), mean, rstd)
 
@@ -110,15 +112,15 @@ def group_norm_backward(
     mean: Value,
     rstd: Value,
     weight: Value | None,
-    N: int,
-    C: int,
-    HxW: int,
+    n: int,
+    c: int,
+    area: int,
     group: int,
     output_mask: Sequence[bool],
 ) -> Results:
-    grouped, flat = (N, group, C // group * HxW), (N, C, HxW)
+    grouped, flat = (n, group, c // group * area), (n, c, area)
     x, grad = b.reshape(_wide(b, x), grouped), b.reshape(_wide(b, grad), flat)
-    mean, rstd = (b.reshape(b.convert(v, x.dtype), (N, group)) for v in (mean, rstd))
+    mean, rstd = (b.reshape(b.convert(v, x.dtype), (n, group)) for v in (mean, rstd))
     normal = b.mul(b.sub(x, spread(b, mean, grouped, (2,))), spread(b, rstd, grouped, (2,)))
     weighted = b.reshape(_affine(b, grad, weight, None, (1,)), grouped)
     dx = _input_gradient(b, weighted, normal, rstd, (2,)) if output_mask[0] else None
@@ -134,7 +136,9 @@ def _batch_dims(x: Value) -> tuple[int, ...]:
     return (0, *range(2, x.ndim))
 
 
-def _by_running_statistics(b: Builder, x: Value, weight: Value | None, bias: Value | None, mean: Value, variance: Value, eps: float) -> Value:
+def _by_running_statistics(
+    b: Builder, x: Value, weight: Value | None, bias: Value | None, mean: Value, variance: Value, eps: float
+) -> Value:
     """x * scale + shift with scale and shift per channel, as ATen's kernel has it."""
     wide = _wide(b, x)
     scale = _inverse_deviation(b, b.convert(variance, wide.dtype), eps)

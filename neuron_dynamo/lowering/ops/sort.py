@@ -74,8 +74,12 @@ def _median(b: Builder, x: Value, dim: int, ignore_nan: bool) -> tuple[Value, Va
     """(lower median, int32 index) along dim, which is dropped. A NaN is the median, the first one, unless they are ignored."""
     values, index = sorted_with_index(b, x, dim, False)
     n = x.shape[dim]
+
+    def pick_middle(v: Value) -> Value:
+        return b.reshape(b.slice_dim(v, dim, (n - 1) // 2, (n - 1) // 2 + 1), x.shape[:dim] + x.shape[dim + 1 :])
+
     if not x.dtype.is_floating_point:
-        return tuple(b.reshape(b.slice_dim(v, dim, (n - 1) // 2, (n - 1) // 2 + 1), x.shape[:dim] + x.shape[dim + 1 :]) for v in (values, index))  # type: ignore[return-value]
+        return pick_middle(values), pick_middle(index)
     numbers = reduce(b, b.convert(b.compare("EQ", x, x), torch.int32), (dim,), "add")
     if ignore_nan:
         position = b.div(b.max(b.sub(numbers, b.like(numbers, 1)), b.like(numbers, 0)), b.like(numbers, 2))

@@ -19,11 +19,9 @@ def lerp_scalar(b: Builder, start: Value, end: Value, weight: Scalar) -> Value:
     """start + weight * (end - start), counted from the nearer side, as ATen does."""
     start, end = together(b, [start, end], compute_dtype(b.out.dtype))
     step = b.sub(end, start)
-    if abs(weight) < 0.5:
-        result = b.add(start, b.mul(step, b.like(step, weight)))
-    else:
-        result = b.sub(end, b.mul(step, b.like(step, 1 - weight)))
-    return b.convert(result, b.out.dtype)
+    near_start = abs(weight) < 0.5
+    part = b.mul(step, b.like(step, weight if near_start else 1 - weight))
+    return b.convert(b.add(start, part) if near_start else b.sub(end, part), b.out.dtype)
 
 
 @lowering(aten.lerp.Tensor)
