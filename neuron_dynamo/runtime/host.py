@@ -15,8 +15,10 @@ from neuron_dynamo.lowering.program import DTYPE_NAMES, Signature, TensorSpec
 _data_ptr = torch.Tensor.data_ptr
 _from_dlpack = torch._C._from_dlpack  # torch.utils.dlpack adds 1.4 us of Python to each output
 _NEVER = -1  # an address that no tensor has
+_NO_MEMORY = "a tensor that has no memory, or less than its shape needs"
 
-_MAX_BUFFERS_PER_SPEC = 4096
+_MAX_BUFFERS_PER_SPEC = 512
+_MAX_SEEN_PER_SPEC = 4096
 _MAX_LAYOUTS = 4
 
 
@@ -30,26 +32,31 @@ class _BufferPool:
     def __init__(self, spec: TensorSpec) -> None:
         self._importer = xla.Importer(spec.shape, DTYPE_NAMES[spec.dtype])
         self._empty = self._importer.empty() if 0 in spec.shape else None
-        self._buffers: dict[int, xla.Buffer] = {}
-        self._views = True
+        self._views: bool | None = None  # not asked yet
+        self._seen: set[int] = set()
+        self.known: dict[int, xla.Buffer] = {}
 
-    def buffer(self, address: int) -> tuple[xla.Buffer, bool]:
-        """A buffer of the memory at `address`, and whether it is a view (which stays right) or a copy (good for one call)."""
+    def make(self, address: int) -> tuple[xla.Buffer, bool]:
+        """A buffer of the memory at `address`, and whether it is a view, which stays right, or a copy, good for one call."""
         if self._empty is not None:
             return self._empty, True
-        buffer = self._buffers.get(address)
-        if buffer is not None:
-            return buffer, True
-        if address % xla.ALIGNMENT or not self._views:
+        if address % xla.ALIGNMENT or self._views is False:
             return self._importer.copy(address), False
         buffer = self._importer.view(address)
-        # Asked once per spec: the answer depends on the alignment alone, and costs 50 us without the `jax` package.
-        if not self._buffers and not self._importer.is_view(buffer, address):
-            self._views = False
-            return buffer, False
-        if len(self._buffers) >= _MAX_BUFFERS_PER_SPEC:
-            self._buffers.clear()
-        self._buffers[address] = buffer
+        if self._views is None:
+            # Asked once per spec: the answer depends on the alignment alone, and costs 50 us without the `jax` package.
+            self._views = self._importer.is_view(buffer, address)
+            if not self._views:
+                return buffer, False
+        # A buffer takes 3 KB: keep those of addresses that come back, not of every address that passes.
+        if address not in self._seen:
+            if len(self._seen) >= _MAX_SEEN_PER_SPEC:
+                self._seen.clear()
+            self._seen.add(address)
+        else:
+            if len(self.known) >= _MAX_BUFFERS_PER_SPEC:
+                self.known.clear()
+            self.known[address] = buffer
         return buffer, True
 
     def copy(self, address: int) -> xla.Buffer:
@@ -110,7 +117,7 @@ class HostExecutable:
         for layout in self._layouts:
             if layout.matches(*inputs):
                 if layout.copies:
-                    inputs = _with_copies(inputs, layout.copies)
+                    inputs = self._with_copies(inputs, layout.copies)
                 break
         else:
             inputs = self._admit(inputs)
@@ -133,34 +140,43 @@ class HostExecutable:
         copies = tuple(i for i, tensor in enumerate(inputs) if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg())
         if len(set(map(id, inputs))) == self._count > 0:  # TensorGuards never matches when a tensor comes twice
             self._layouts = (_Layout(inputs, copies), *self._layouts[: _MAX_LAYOUTS - 1])
-        return _with_copies(inputs, copies)
+        return self._with_copies(inputs, copies)
 
     def _bind(self, inputs: list[torch.Tensor], addresses: list[int], bound: list[int], buffers: list[xla.Buffer]) -> list[xla.Buffer]:
         """Buffers for `addresses`, reusing those of `bound` that did not move; remembers the ones that stay right."""
-        call, kept, kept_addresses = list(buffers), list(buffers), list(addresses)
-        for index, address in enumerate(addresses):
-            if address == bound[index]:
-                continue
-            if not _fits_storage(inputs[index]):
-                raise _refusal(index, self.signature.inputs[index], "a tensor that has no memory: its storage was resized")
-            if index in self._donated:
-                call[index], lasting = self._pools[index].copy(address), False
-            else:
-                call[index], lasting = self._pools[index].buffer(address)
-            kept[index] = call[index] if lasting else None
-            if not lasting:
-                kept_addresses[index] = _NEVER
+        buffers, passing = list(buffers), []
+        for index in [i for i, (now, before) in enumerate(zip(addresses, bound, strict=True)) if now != before]:
+            address, pool, donated = addresses[index], self._pools[index], index in self._donated
+            buffer = None if donated else pool.known.get(address)
+            if buffer is None:
+                if not _fits_storage(inputs[index]):
+                    raise _refusal(index, self.signature.inputs[index], _NO_MEMORY)
+                buffer, lasting = (pool.copy(address), False) if donated else pool.make(address)
+                if not lasting:
+                    passing.append(index)
+            buffers[index] = buffer
+        if not passing:
+            self._bound = (addresses, buffers)
+            return buffers
+        kept_addresses, kept = list(addresses), list(buffers)
+        for index in passing:
+            kept_addresses[index], kept[index] = _NEVER, None
         self._bound = (kept_addresses, kept)
-        return call
+        return buffers
 
-
-def _with_copies(inputs: list[torch.Tensor], copies: tuple[int, ...]) -> list[torch.Tensor]:
-    if not copies:
+    def _with_copies(self, inputs: list[torch.Tensor], copies: tuple[int, ...]) -> list[torch.Tensor]:
+        """`inputs` with a dense, resolved copy of each of `copies`."""
+        if not copies:
+            return inputs
+        inputs = list(inputs)
+        for index in copies:
+            tensor = inputs[index].detach()
+            if not _fits_storage(tensor):
+                raise _refusal(index, self.signature.inputs[index], _NO_MEMORY)
+            if tensor.is_conj() or tensor.is_neg():
+                tensor = tensor.resolve_conj().resolve_neg()
+            inputs[index] = tensor.contiguous()
         return inputs
-    inputs = list(inputs)
-    for index in copies:
-        inputs[index] = inputs[index].detach().resolve_conj().resolve_neg().contiguous()
-    return inputs
 
 
 def _check(index: int, tensor: Any, spec: TensorSpec) -> None:
@@ -173,7 +189,7 @@ def _check(index: int, tensor: Any, spec: TensorSpec) -> None:
     elif tensor.dtype is not spec.dtype or tuple(tensor.shape) != spec.shape:
         given = f"of shape {tuple(tensor.shape)} and dtype {tensor.dtype}"
     elif not _has_memory(tensor):
-        given = "a tensor that has no memory"
+        given = _NO_MEMORY
     else:
         return
     raise _refusal(index, spec, given)
