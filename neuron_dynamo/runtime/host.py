@@ -212,5 +212,8 @@ def _fits_storage(tensor: torch.Tensor) -> bool:
     """Whether every element lies in the storage, which may have been shrunk under the tensor (FSDP frees parameters so)."""
     if tensor.numel() == 0:
         return True
-    last = tensor.storage_offset() + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return (last + 1) * tensor.element_size() <= tensor.untyped_storage().nbytes()
+    if tensor.is_contiguous():
+        extent = tensor.numel()
+    else:
+        extent = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return (tensor.storage_offset() + extent) * tensor.element_size() <= tensor.untyped_storage().nbytes()
