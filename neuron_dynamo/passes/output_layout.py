@@ -31,8 +31,8 @@ def _laid_out(gm: GraphModule, node: Node, value: torch.Tensor) -> Node:
     if dense.is_contiguous():
         compact = gm.graph.call_function(aten.permute.default, (node, order))
         compact.meta = {**node.meta, "val": dense.clone(memory_format=torch.contiguous_format)}
-        back = [order.index(d) for d in range(value.ndim)]
-        result = gm.graph.call_function(aten.permute.default, (compact, back))
+        # Not permute: a dim of size 1 may have any stride.
+        result = gm.graph.call_function(aten.as_strided.default, (compact, list(value.shape), list(value.stride()), 0))
     else:
         result = gm.graph.call_function(copy_to_strides, (node, list(value.stride())))
     result.meta = {**node.meta, HOST: "layout of an output"}
