@@ -21,6 +21,7 @@ from neuron_dynamo.logs import announce
 from neuron_dynamo.lowering.program import Program
 from neuron_dynamo.options import Options
 from neuron_dynamo.passes.partition import Segment, crossing, extract, partition
+from neuron_dynamo.passes.precision import precision
 from neuron_dynamo.placement import place, whole_graph_on_host
 from neuron_dynamo.report import GraphReport, ProgramReport
 from neuron_dynamo.runtime.base import Executable
@@ -37,6 +38,7 @@ def compile_graph(gm: GraphModule, kind: str, options: Options, visible: int) ->
     outcome = GraphReport(report.graph_name(options.model_name, kind), kind, target=options.target)
     outcome.fx = gm.print_readable(print_output=False)
     with outcome.stage("passes"):
+        gm = precision(gm, options.resolved_target, options.precision)
         passes.run(gm, visible, options.rng)
         placement = place(gm, options)
         check_placement(placement, options)

@@ -70,6 +70,12 @@ class LoweringError(NeuronDynamoError):
     code = "ND011"
 
 
+class PrecisionError(NeuronDynamoError):
+    """A graph has a type that the target lacks, and `precision="error"` forbids narrowing it."""
+
+    code = "ND012"
+
+
 class CompilerError(NeuronDynamoError):
     """The target's compiler refused or failed on a Program."""
 

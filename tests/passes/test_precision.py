@@ -1,0 +1,51 @@
+"""Narrowing of types that a target lacks."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import neuron_dynamo
+from neuron_dynamo.errors import PrecisionError, PrecisionWarning
+from neuron_dynamo.passes.precision import precision
+from neuron_dynamo.target import get_target
+
+
+def _graph() -> tuple[torch.fx.GraphModule, torch.Tensor]:
+    x = torch.randn(3, 4, dtype=torch.float64)
+    return make_fx(lambda x: (torch.softmax(x.to(torch.float64) + torch.ones(4, dtype=torch.float64), -1), x.float()), tracing_mode="fake")(x), x
+
+
+def test_computes_narrower_and_returns_the_traced_types() -> None:
+    gm, x = _graph()
+    with pytest.warns(PrecisionWarning, match="ND111.*trn2.*float64"):
+        narrow = precision(gm, get_target("trn2"), "warn")
+    kinds = {n.meta["val"].dtype for n in narrow.graph.nodes if "softmax" in str(n.target)}
+    assert kinds == {torch.float32}
+    wanted, got = gm(x), narrow(x)
+    assert [t.dtype for t in got] == [torch.float64, torch.float32]
+    torch.testing.assert_close(got, wanted, rtol=1e-6, atol=1e-6)
+
+
+def test_narrow_is_silent_and_error_raises() -> None:
+    gm, _ = _graph()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        precision(gm, get_target("trn2"), "narrow")
+    with pytest.raises(PrecisionError, match="ND012.*float64"):
+        precision(gm, get_target("trn2"), "error")
+
+
+def test_host_keeps_every_type() -> None:
+    gm, _ = _graph()
+    assert precision(gm, get_target("host"), "error") is gm
+
+
+def test_inspect_for_a_target_without_float64_shows_a_program_without_it() -> None:
+    with pytest.warns(PrecisionWarning):
+        report = neuron_dynamo.inspect(lambda x: x.sin() * 2, torch.randn(3, dtype=torch.float64), options={"target": "trn2"})
+    (graph,) = report.graphs
+    assert "f64" not in graph.stablehlo and "sine" in graph.stablehlo
