@@ -24,9 +24,9 @@ from neuron_dynamo.target import get_target
 def trace(fn: Callable[..., Any], tensors: list[torch.Tensor]) -> torch.fx.GraphModule:
     """fn over flat tensors, functionalised and decomposed, with a tuple of tensor nodes as output."""
     # First without functionalisation, inside which autograd cannot be started.
-    plain = make_fx(fn, tracing_mode="fake")(*tensors)
+    plain = make_fx(fn, tracing_mode="fake", _allow_non_fake_inputs=True)(*tensors)
     functional = torch.func.functionalize(plain, remove="mutations")
-    gm = make_fx(functional, decomposition_table=decomposition_table(), tracing_mode="fake")(*tensors)
+    gm = make_fx(functional, decomposition_table=decomposition_table(), tracing_mode="fake", _allow_non_fake_inputs=True)(*tensors)
     gm.graph.eliminate_dead_code()
     gm.recompile()
     return gm
