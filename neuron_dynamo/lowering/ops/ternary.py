@@ -1,4 +1,4 @@
-"""Elementwise ops of three tensors, which optimizers use: lerp, addcmul, addcdiv. Definitions: PyTorch's documentation of each op.
+"""Elementwise ops of three tensors, which optimizers use: lerp, addcmul, addcdiv, fma. Definitions: PyTorch's documentation of each op.
 
 Float16 and bfloat16 are computed in float32 and rounded once.
 """
@@ -6,6 +6,7 @@ Float16 and bfloat16 are computed in float32 and rounded once.
 from __future__ import annotations
 
 import torch
+from torch._inductor import inductor_prims
 
 from neuron_dynamo.lowering.builder import Builder, Scalar, Value, compute_dtype
 from neuron_dynamo.lowering.promote import together
@@ -50,3 +51,10 @@ def addcdiv(b: Builder, x: Value, left: Value, right: Value, value: Scalar = 1) 
     """x + value * left / right."""
     x, left, right = together(b, [x, left, right], compute_dtype(b.out.dtype))
     return b.convert(b.add(x, b.div(_scaled(b, left, value), right)), b.out.dtype)
+
+
+@lowering(inductor_prims.fma)
+def fma(b: Builder, x: Value | Scalar, y: Value | Scalar, z: Value | Scalar) -> Value:
+    """x * y + z: what Dynamo makes of addcmul_, add_ and sub_ in an optimizer."""
+    x, y, z = together(b, [x, y, z], compute_dtype(b.out.dtype))
+    return b.convert(b.add(b.mul(x, y), z), b.out.dtype)

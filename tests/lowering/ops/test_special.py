@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from torch._inductor.inductor_prims import fma
 
 from neuron_dynamo.lowering.pipeline import lower, stablehlo_text
 from neuron_dynamo.target import get_target
@@ -52,6 +53,7 @@ def test_lerp_addcmul_addcdiv() -> None:
     check(lambda x, y, z: (torch.lerp(x, y, 0.3), torch.lerp(x, y, 0.8), torch.lerp(x, y, z), torch.addcmul(x, y, z, value=0.5)), x, y, z)
     check(lambda x, y, z: (torch.addcdiv(x, y, z), torch.addcdiv(x, y, z, value=-2)), x.bfloat16(), y.bfloat16(), z.bfloat16())
     check(lambda x: torch.addcmul(x, x, x, value=3), torch.arange(6))
+    check(lambda x, y, z: (fma(x, y, z), fma(x, torch.tensor(0.5), z)), x, y, z)
 
 
 def test_erf_is_one_op_where_the_target_has_it_and_plain_stablehlo_where_not() -> None:
