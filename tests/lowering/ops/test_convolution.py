@@ -84,10 +84,12 @@ def test_empty_batch() -> None:
 
 
 def test_batchless_and_same_padding() -> None:
-    check(lambda x, w: torch.nn.functional.conv2d(x, w, padding="same"), torch.randn(3, 6, 6), torch.randn(4, 3, 2, 4), rtol=1e-5, atol=1e-5)
+    x, w = torch.randn(3, 6, 6), torch.randn(4, 3, 2, 4)
+    check(lambda x, w: torch.nn.functional.conv2d(x, w, padding="same"), x, w, rtol=1e-5, atol=1e-5)
 
 
 def test_program_is_one_convolution() -> None:
-    text = check(lambda x, w: torch.nn.functional.conv2d(x, w, padding=1), torch.randn(1, 3, 6, 6), torch.randn(4, 3, 3, 3), rtol=1e-5, atol=1e-5)
+    x, w = torch.randn(1, 3, 6, 6), torch.randn(4, 3, 3, 3)
+    text = check(lambda x, w: torch.nn.functional.conv2d(x, w, padding=1), x, w, rtol=1e-5, atol=1e-5)
     body = [line for line in text.splitlines() if "stablehlo." in line]
     assert len(body) == 1 and "stablehlo.convolution" in body[0]

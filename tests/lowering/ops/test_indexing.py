@@ -15,19 +15,19 @@ from tests.lowering.opcheck import check
 
 aten = torch.ops.aten
 X = torch.arange(60.0).reshape(3, 4, 5)
-I = torch.tensor([2, -1, 0, 0])
-J = torch.tensor([[-4], [3]])
+ROWS = torch.tensor([2, -1, 0, 0])
+GRID = torch.tensor([[-4], [3]])
 
 READS: dict[str, Callable[[torch.Tensor], Any]] = {
-    "first dim": lambda x: x[I],
-    "middle dim": lambda x: x[:, J],
-    "last dim": lambda x: x[..., I],
-    "adjacent": lambda x: x[:, J, I],
-    "apart": lambda x: x[I[:2], :, J],
-    "all": lambda x: x[J % 3, J, I],
-    "with a slice": lambda x: x[1:, I, ::2],
+    "first dim": lambda x: x[ROWS],
+    "middle dim": lambda x: x[:, GRID],
+    "last dim": lambda x: x[..., ROWS],
+    "adjacent": lambda x: x[:, GRID, ROWS],
+    "apart": lambda x: x[ROWS[:2], :, GRID],
+    "all": lambda x: x[GRID % 3, GRID, ROWS],
+    "with a slice": lambda x: x[1:, ROWS, ::2],
     "0-d index": lambda x: x[:, torch.tensor(-2)],
-    "int32 index": lambda x: x[I.int()],
+    "int32 index": lambda x: x[ROWS.int()],
     "empty index": lambda x: x[:, torch.tensor([], dtype=torch.int64)],
     "take": lambda x: torch.take(x, torch.tensor([[-1, 0], [59, -60]])),
     "index_select": lambda x: torch.index_select(x, -1, torch.tensor([4, 0, 0])),
@@ -48,7 +48,7 @@ def test_reads_and_their_gradients() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.bfloat16, torch.uint8])
 def test_reads_of_dtypes(dtype: torch.dtype) -> None:
-    check(lambda x: (x[I], torch.gather(x, 0, torch.zeros(2, 4, 5, dtype=torch.int64)), torch.take(x, I)), X.to(dtype))
+    check(lambda x: (x[ROWS], torch.gather(x, 0, torch.zeros(2, 4, 5, dtype=torch.int64)), torch.take(x, ROWS)), X.to(dtype))
 
 
 V = -torch.arange(1.0, 21.0).reshape(4, 5)
@@ -129,9 +129,9 @@ def test_guards() -> None:
 
     mask = torch.tensor([True, False, True])
     assert reason(aten.index.Tensor, X, [mask]) is not None
-    assert reason(aten.index.Tensor, X, [None, I]) is None
+    assert reason(aten.index.Tensor, X, [None, ROWS]) is None
     assert reason(aten.index_put.default, X, [mask], V) is None
-    assert reason(aten.index_put.default, X, [mask, I[:2]], V) is not None
+    assert reason(aten.index_put.default, X, [mask, ROWS[:2]], V) is not None
     assert reason(aten.as_strided.default, X, [2, 2], [1, 2], 3) is None
     assert reason(aten.as_strided.default, X.transpose(0, 1), [2, 2], [1, 2], 3) is not None
     assert reason(aten.as_strided.default, X[1:], [2, 2], [1, 2], 3) is not None

@@ -42,7 +42,9 @@ def test_2d_other_ways(mode: str) -> None:
     _check_all((1, 2, 9, 8), *({"mode": mode, **way} for way in ways))
 
 
-@pytest.mark.parametrize(("shape", "mode"), [((1, 2, 5), "nearest"), ((1, 2, 5), "linear"), ((1, 1, 3, 4, 5), "nearest"), ((1, 1, 3, 4, 5), "trilinear")])
+@pytest.mark.parametrize(
+    ("shape", "mode"), [((1, 2, 5), "nearest"), ((1, 2, 5), "linear"), ((1, 1, 3, 4, 5), "nearest"), ((1, 1, 3, 4, 5), "trilinear")]
+)
 def test_1d_and_3d(shape: tuple[int, ...], mode: str) -> None:
     _check_all(shape, {"mode": mode, "scale_factor": 2}, {"mode": mode, "size": [n + 2 for n in shape[2:]]})
 
