@@ -55,7 +55,9 @@ def _compile(gm: GraphModule, example_inputs: list[Any], options: Options) -> An
         settings = aot_cache_config(options, aot_fingerprint(options, compiler_for(options)), restore, gm)
     else:  # an inspection wants every graph lowered, so none restored, and for targets too that nothing here compiles for
         settings = aot_cache_config(dataclasses.replace(options, cache="off"), "", restore, gm)
-    with settings as session:
+    # What this setting means to AOTAutograd: a draw that nothing reads is kept, because it advances the generator.
+    keep_draws = torch._inductor.config.patch(fallback_random=options.rng == "eager")
+    with keep_draws, settings as session:
         compiled = aot_autograd(
             fw_compiler=compiler("forward"),
             bw_compiler=compiler("backward"),

@@ -19,14 +19,14 @@ from torch.fx import Graph, GraphModule, Node
 from torch.utils.checkpoint import CheckpointPolicy
 
 from neuron_dynamo.passes.output_views import HOST
-from neuron_dynamo.runtime import draw  # registers the ops
+from neuron_dynamo.runtime import draw as draw  # registers the ops
 from neuron_dynamo.runtime.layout import copy_to_strides
 
 aten = torch.ops.aten
 ours = torch.ops.neuron_dynamo
 _DRAWS = {ours.rng_state.default: "random state", ours.draw.default: "drawn by eager PyTorch"}
 
-assert draw.SCHEMAS
+_FORWARD = ("is_forward", "must_be_in_forward")
 
 
 @dataclass(frozen=True)
@@ -70,14 +70,21 @@ def rng(gm: GraphModule, mode: str) -> None:
             rewriter.rewrite(node)
         elif node.target is aten.native_dropout_backward.default:
             rewriter.dropout_backward(node)
+    tags = [node.meta.get("partitioner_tag") for node in gm.graph.nodes]
+    last = max((i for i, tag in enumerate(tags) if tag in _FORWARD), default=-1)
+    for position, node in enumerate(gm.graph.nodes):
+        if is_random(node):
+            # Nodes of a custom autograd.Function's backward carry no tag.
+            _pin(node, tags[position] in _FORWARD or (tags[position] is None and position < last))
+
+
+def place_draws(gm: GraphModule, mode: str) -> None:
+    """Mark what `rng` left to the host in a graph that is compiled."""
     for node in list(gm.graph.nodes):
-        if not is_random(node):
-            continue
-        _pin(node)
         if node.target in _DRAWS:
             node.meta[HOST] = _DRAWS[node.target]
-        elif mode == "eager":
-            node.meta[HOST] = "drawn by eager PyTorch"
+        elif mode == "eager" and is_random(node):
+            node.meta[HOST] = _DRAWS[ours.draw.default]
             _restore_strides(gm.graph, node)
 
 
@@ -86,10 +93,14 @@ def is_random(node: Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
 
 
-def _pin(node: Node) -> None:
+def is_ours(node: Node) -> bool:
+    """Whether the node calls an op of runtime/draw.py."""
+    return isinstance(node.target, torch._ops.OpOverload) and node.target.namespace == "neuron_dynamo"
+
+
+def _pin(node: Node, forward: bool) -> None:
     """Make the partitioner run this draw once, in the half of the joint graph in which it was traced, and save its result."""
-    backward = node.meta.get("partitioner_tag") in ("is_backward", "must_be_in_backward")
-    node.meta["partitioner_tag"] = "must_be_in_backward" if backward else "must_be_in_forward"
+    node.meta["partitioner_tag"] = "must_be_in_forward" if forward else "must_be_in_backward"
     for saved in (node, *(user for user in node.users if user.target is operator.getitem)):
         saved.meta["recompute"] = CheckpointPolicy.MUST_SAVE
 
@@ -112,9 +123,9 @@ class _Rewriter:
 
     def __init__(self, graph: Graph, mode: str) -> None:
         self.graph, self.mode = graph, mode
-        self.states = [n for n in graph.nodes if n.target is ours.rng_state.default]
-        taken = [n.args[1] for n in graph.nodes if isinstance(n.target, torch._ops.OpOverload) and n.target.namespace == "neuron_dynamo" and len(n.args) > 1]
-        self.index = 1 + max((i for i in taken if isinstance(i, int)), default=-1)
+        self.states: list[Node] = [n for n in graph.nodes if n.target is ours.rng_state.default]
+        # The second argument of each of our ops, but for rng_state, is an index.
+        self.index = 1 + max((n.args[1] for n in graph.nodes if is_ours(n) and len(n.args) > 1), default=-1)
         self.node: Any = None
 
     # Emission
@@ -130,13 +141,14 @@ class _Rewriter:
 
     def fake_mode(self) -> Any:
         value = self.node.meta["val"]
-        return (value if isinstance(value, torch.Tensor) else value[0]).fake_mode
+        return (value[0] if isinstance(value, tuple) else value).fake_mode
 
     def size(self, template: Node, value: torch.Tensor) -> list[int | Node]:
         """value's shape, with nodes for symbolic sizes."""
         return [n if isinstance(n, int) else self.symbol(n, template) for n in value.shape]
 
     def symbol(self, size: torch.SymInt, template: Node) -> Node:
+        candidate: Node
         for candidate in self.graph.nodes:
             if candidate is self.node:
                 break
@@ -198,7 +210,13 @@ class _Rewriter:
         source = next((n for n in self.node.all_input_nodes if isinstance(n.meta["val"], torch.Tensor)), self.node)
         if self.mode == "eager":
             return self.eager(what.method, what.params, source, like, value.dtype)
-        return self.formula(what.method, what.params, self.size(source, like), value.dtype)
+        return self.laid_out(self.formula(what.method, what.params, self.size(source, like), value.dtype), like)
+
+    def laid_out(self, node: Node, like: torch.Tensor) -> Node:
+        """The node, with the strides that its result has in eager PyTorch."""
+        with self.fake_mode():
+            node.meta["val"] = torch.empty_like(like, dtype=node.meta["val"].dtype)
+        return node
 
     def eager(self, method: str, params: Sequence[Any], source: Node, like: torch.Tensor, dtype: torch.dtype) -> Node:
         """Eager's draw into memory laid out as `like`; `source` is a node whose sizes and strides are like's where symbolic."""
@@ -241,7 +259,7 @@ class _Rewriter:
                 like = torch.empty_like(value)
             mask = self.cast(self.eager("bernoulli_", (1 - p,), x, like, value.dtype), torch.bool)
         else:
-            mask = self.numbers(ours.random_bernoulli.default, self.size(x, value), 1 - p)
+            mask = self.laid_out(self.numbers(ours.random_bernoulli.default, self.size(x, value), 1 - p), value)
         mask.meta[_KEEP] = 1 - p
         return [self.call(aten.mul.Tensor, x, self.noise(mask, value.dtype)), mask]
 

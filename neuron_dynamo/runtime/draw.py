@@ -33,7 +33,7 @@ SCHEMAS = {
     "random_bernoulli": "(Tensor state, int index, SymInt[] size, float p) -> Tensor",
     "random_integers": "(Tensor state, int index, SymInt[] size, int low, int high, ScalarType dtype) -> Tensor",
 }
-_library = torch.library.Library("neuron_dynamo", "FRAGMENT")
+_library: Any = torch.library.Library("neuron_dynamo", "FRAGMENT")  # type: ignore[no-untyped-call]
 
 
 def _define(name: str, fake: Callable[..., torch.Tensor]) -> Callable[[Callable[..., torch.Tensor]], Callable[..., torch.Tensor]]:
@@ -59,17 +59,17 @@ def rng_state() -> torch.Tensor:
     return torch.empty(2, dtype=torch.int64).random_(-(2**63), None)
 
 
-def _strided(method: str, index: int, size: Sequence[int], stride: Sequence[int], dtype: torch.dtype, params: Sequence[Any]) -> torch.Tensor:
+def _empty(method: str, index: int, size: Sequence[int], stride: Sequence[int], dtype: torch.dtype, params: Sequence[Any]) -> torch.Tensor:
     return torch.empty_strided(size, stride, dtype=dtype) if stride else torch.empty(size, dtype=dtype)
 
 
-@_define("draw", _strided)
+@_define("draw", _empty)
 def draw(method: str, index: int, size: Sequence[int], stride: Sequence[int], dtype: torch.dtype, params: Sequence[Any]) -> torch.Tensor:
     """What eager PyTorch's in-place `method` (say `bernoulli_`) with `params` makes of an empty tensor; no strides: contiguous.
 
     `index` sets equal draws of a graph apart, so that no pass may merge them.
     """
-    filled: torch.Tensor = getattr(_strided(method, index, size, stride, dtype, params), method)(*params)
+    filled: torch.Tensor = getattr(_empty(method, index, size, stride, dtype, params), method)(*params)
     return filled
 
 

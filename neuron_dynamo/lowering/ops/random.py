@@ -28,7 +28,10 @@ _generators: WeakKeyDictionary[Builder, dict[int, str]] = WeakKeyDictionary()
 
 def _threefry(b: Builder, key: tuple[Value, Value], counter: tuple[Value, Value]) -> tuple[Value, Value]:
     """Threefry-2x32-20 on words of one shape: the counter encrypted under the key."""
-    xor = lambda x, y: b.binary("xor", x, y)  # noqa: E731
+
+    def xor(x: Value, y: Value) -> Value:
+        return b.binary("xor", x, y)
+
     schedule = (*key, xor(xor(*key), b.like(key[0], PARITY)))
     x, y = b.add(counter[0], schedule[0]), b.add(counter[1], schedule[1])
     for number in range(ROUNDS):
@@ -167,13 +170,20 @@ def random_integers(b: Builder, state: Value, index: int, size: Sequence[int], l
 
 def _multiply_high(b: Builder, word: Value, factor: int) -> Value:
     """Upper 32 bits of a word times a 32-bit constant, from products of their halves."""
-    shift = lambda x: b.binary("shift_right_logical", x, b.like(x, 16))  # noqa: E731
-    low = lambda x: b.binary("and", x, b.like(x, 0xFFFF))  # noqa: E731
-    times = lambda x, constant: b.mul(x, b.like(x, constant))  # noqa: E731
-    top, bottom = shift(word), low(word)
-    middle = b.add(times(top, factor & 0xFFFF), shift(times(bottom, factor & 0xFFFF)))
-    other = b.add(times(bottom, factor >> 16), low(middle))
-    return b.add(times(top, factor >> 16), b.add(shift(middle), shift(other)))
+
+    def high(x: Value) -> Value:
+        return b.binary("shift_right_logical", x, b.like(x, 16))
+
+    def low(x: Value) -> Value:
+        return b.binary("and", x, b.like(x, 0xFFFF))
+
+    def times(x: Value, constant: int) -> Value:
+        return b.mul(x, b.like(x, constant))
+
+    top, bottom = factor >> 16, factor & 0xFFFF
+    middle = b.add(times(high(word), bottom), high(times(low(word), bottom)))
+    other = b.add(times(low(word), top), low(middle))
+    return b.add(times(high(word), top), b.add(high(middle), high(other)))
 
 
 @lowering(aten.native_dropout_backward.default)
