@@ -77,7 +77,7 @@ def _visible_outputs(graph: GraphModule, kind: str) -> int:
     context = torch._guards.TracingContext.try_get()
     if kind == "forward" and context is not None and context.fw_metadata is not None:
         return int(context.fw_metadata.num_forward)
-    return len(output.args[0])  # type: ignore[arg-type]
+    return len(output.args[0])
 
 
 def _check_devices(example_inputs: Sequence[Any]) -> None:

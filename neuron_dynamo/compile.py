@@ -70,7 +70,9 @@ def compile_graph(gm: GraphModule, kind: str, options: Options, visible: int) ->
     return compiled
 
 
-def _lower(gm: GraphModule, segment: Segment, results: set[Node], options: Options, outcome: GraphReport) -> tuple[Program, Sources, Results]:
+def _lower(
+    gm: GraphModule, segment: Segment, results: set[Node], options: Options, outcome: GraphReport
+) -> tuple[Program, Sources, Results]:
     from neuron_dynamo.lowering.pipeline import lower
 
     graph, sources, made = extract(segment, gm, results)
@@ -102,7 +104,9 @@ def _boxed(gm: GraphModule) -> Callable[[list[Any]], Any]:
     return run
 
 
-def _assemble(gm: GraphModule, segments: list[Segment], native: Callable[[Segment, set[Node]], tuple[Executable, Sources, Results]]) -> CompiledGraph:
+def _assemble(
+    gm: GraphModule, segments: list[Segment], native: Callable[[Segment, set[Node]], tuple[Executable, Sources, Results]]
+) -> CompiledGraph:
     """Steps over numbered slots: the graph's inputs first, then every value in the order of its making."""
     (output,) = (n for n in gm.graph.nodes if n.op == "output")
     slots = {node: i for i, node in enumerate(n for n in gm.graph.nodes if n.op == "placeholder")}
@@ -121,15 +125,20 @@ def _assemble(gm: GraphModule, segments: list[Segment], native: Callable[[Segmen
             for node in segment.nodes:
                 slots[node] = len(slots)
                 steps.append(_host_step(gm, node, slots))
-    outputs = torch.fx.node.map_aggregate(output.args[0], lambda value: Slot(slots[value]) if isinstance(value, Node) else value)
-    return CompiledGraph(inputs, len(slots), steps, tuple(outputs))  # type: ignore[arg-type]
+    outputs: Any = torch.fx.node.map_aggregate(output.args[0], lambda v: _slot(v, slots))
+    return CompiledGraph(inputs, len(slots), steps, tuple(outputs))
 
 
 def _host_step(gm: GraphModule, node: Node, slots: dict[Node, int]) -> HostStep:
     if node.op == "get_attr":
         return HostStep(operator.attrgetter(str(node.target)), (gm,), {}, slots[node])
-    args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: Slot(slots[n]))
-    return HostStep(node.target, _plain(args), _plain(kwargs), slots[node])  # type: ignore[arg-type]
+    args, kwargs = torch.fx.node.map_aggregate((node.args, node.kwargs), lambda v: _slot(v, slots))
+    target: Any = node.target
+    return HostStep(target, _plain(args), _plain(kwargs), slots[node])
+
+
+def _slot(value: Any, slots: dict[Node, int]) -> Any:
+    return Slot(slots[value]) if isinstance(value, Node) else value
 
 
 def _plain(value: Any) -> Any:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import operator
 import warnings
 
-from torch.fx import Node
-
 from neuron_dynamo.errors import FallbackWarning, UnsupportedOpError
 from neuron_dynamo.lowering.describe import describe
 from neuron_dynamo.lowering.source import source_of

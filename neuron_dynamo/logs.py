@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from torch._dynamo.utils import counters
-from torch._logging import trace_structured
+from torch._logging._internal import trace_structured
 
 from neuron_dynamo.report import GraphReport
 

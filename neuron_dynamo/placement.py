@@ -67,4 +67,10 @@ def whole_graph_on_host(gm: GraphModule, placement: Placement) -> Placement:
 
 def op_name(node: Node) -> str:
     """The op's name as users know it, e.g. `aten.add.Tensor`."""
-    return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "") if "<function" in str(node.target) else str(node.target)
+    return (
+        node.target
+        if isinstance(node.target, str)
+        else getattr(node.target, "__name__", "")
+        if "<function" in str(node.target)
+        else str(node.target)
+    )

@@ -96,7 +96,10 @@ def test_no_tensor_at_all() -> None:
 )
 def test_dtypes(dtype: torch.dtype) -> None:
     x = torch.arange(-3, 9).reshape(3, 4).to(dtype)
-    same(compiled(lambda x: (x, ~x if x.dtype == torch.bool else x * 2, x.t(), x == x[0]))(x), (x, ~x if dtype == torch.bool else x * 2, x.t(), x == x[0]))
+    same(
+        compiled(lambda x: (x, ~x if x.dtype == torch.bool else x * 2, x.t(), x == x[0]))(x),
+        (x, ~x if dtype == torch.bool else x * 2, x.t(), x == x[0]),
+    )
 
 
 @dataclasses.dataclass
@@ -172,7 +175,7 @@ def test_state_dict_of_the_compiled_model_loads_into_the_plain_one() -> None:
 
 
 def test_device_error_names_the_device() -> None:
-    with pytest.raises(Exception, match="ND003.*meta"):
+    with pytest.raises(Exception, match=r"ND003.*(\n.*)*meta"):
         compiled(lambda x: x + 1)(torch.randn(3, device="meta"))
 
 
@@ -319,7 +322,7 @@ def test_dynamic_shapes_cost_one_capture() -> None:
     counter = CompileCounterWithBackend("neuron")
     f = torch.compile(fn, backend=counter, dynamic=True)
     w = torch.randn(6, 5)
-    for epoch in range(2):
+    for _epoch in range(2):
         for n in (4, 8, 7, 9):
             x = torch.randn(n, 2, 3)
             torch.testing.assert_close(f(x, w), fn(x, w))

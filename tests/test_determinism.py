@@ -41,7 +41,9 @@ def _programs(directory: Path, name: str, text: str, hash_seed: str, root: Path 
     script = directory / name
     script.write_text(text)
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(root)}
-    run = subprocess.run([sys.executable, str(script), order], env=environment, cwd=directory, capture_output=True, text=True, timeout=300, check=False)
+    run = subprocess.run(
+        [sys.executable, str(script), order], env=environment, cwd=directory, capture_output=True, text=True, timeout=300, check=False
+    )
     assert run.returncode == 0, run.stderr[-3000:]
     return run.stdout.splitlines()
 

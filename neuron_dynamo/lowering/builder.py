@@ -103,7 +103,9 @@ class Builder:
         """Terminate a region."""
         mlir.create("stablehlo.return", [], [v.ir for v in values], {}, 0)
 
-    def function(self, name: str, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], body: Callable[[list[Value]], list[Value]]) -> str:
+    def function(
+        self, name: str, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], body: Callable[[list[Value]], list[Value]]
+    ) -> str:
         """A private function of the module, for composites; returns its symbol name."""
         symbol, block = self._new_function(name, inputs, outputs)
         self._constants.append({})
@@ -208,9 +210,7 @@ class Builder:
         starts[dim], limits[dim], strides[dim] = start, limit, stride
         return self.slice(x, starts, limits, strides)
 
-    def pad(
-        self, x: Value, value: Scalar | Value, low: Sequence[int], high: Sequence[int], interior: Sequence[int] | None = None
-    ) -> Value:
+    def pad(self, x: Value, value: Scalar | Value, low: Sequence[int], high: Sequence[int], interior: Sequence[int] | None = None) -> Value:
         """Pad with `value`; negative low or high crops; `interior` puts that many between elements."""
         interior = [0] * x.ndim if interior is None else list(interior)
         if not any(low) and not any(high) and not any(interior):
@@ -311,10 +311,7 @@ class Builder:
 
     def value(self, x: Value | Scalar, dtype: torch.dtype, shape: Sequence[int] | None = None) -> Value:
         """x as a Value of `dtype`, broadcast to `shape` (torch's rules) if given."""
-        if isinstance(x, Value):
-            x = self.convert(x, dtype)
-        else:
-            x = self.scalar(x, dtype)
+        x = self.convert(x, dtype) if isinstance(x, Value) else self.scalar(x, dtype)
         return x if shape is None else self.expand(x, shape)
 
 

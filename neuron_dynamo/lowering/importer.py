@@ -82,7 +82,9 @@ class Importer:
         return self.module
 
     def _define(self, name: str, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], visibility: str) -> Any:
-        kind = ir.FunctionType.get([mlir.tensor_type(s.shape, s.dtype) for s in inputs], [mlir.tensor_type(s.shape, s.dtype) for s in outputs])
+        kind = ir.FunctionType.get(
+            [mlir.tensor_type(s.shape, s.dtype) for s in inputs], [mlir.tensor_type(s.shape, s.dtype) for s in outputs]
+        )
         attributes = {"sym_name": mlir.string(name), "function_type": ir.TypeAttr.get(kind), "sym_visibility": mlir.string(visibility)}
         if visibility == "public":
             del attributes["sym_visibility"]
@@ -139,7 +141,13 @@ class Importer:
         results = []
         for index, spec in enumerate(_specs(node)):
             assert spec is not None
-            cast = mlir.create("torch_c.to_builtin_tensor", [mlir.tensor_type(spec.shape, spec.dtype)], [self._torch.resolve_node_value(node, index)], {}, 0)
+            cast = mlir.create(
+                "torch_c.to_builtin_tensor",
+                [mlir.tensor_type(spec.shape, spec.dtype)],
+                [self._torch.resolve_node_value(node, index)],
+                {},
+                0,
+            )
             results.append(Value(cast.result, spec.shape, spec.dtype))
         return results[0] if isinstance(node.meta["val"], torch.Tensor) else tuple(results)
 

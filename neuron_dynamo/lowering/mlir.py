@@ -52,7 +52,7 @@ _ELEMENT_TYPES = {
     torch.float8_e5m2fnuz: "f8E5M2FNUZ",
     torch.float8_e8m0fnu: "f8E8M0FNU",
 }
-_NUMPY = {
+_NUMPY: dict[torch.dtype, np.dtype[Any]] = {
     torch.bool: np.dtype(np.bool_),
     torch.int8: np.dtype(np.int8),
     torch.int16: np.dtype(np.int16),

@@ -17,7 +17,9 @@ def result_type(*operands: Value | Scalar) -> torch.dtype:
     )[1]
 
 
-def together(b: Builder, operands: Sequence[Value | Scalar], dtype: torch.dtype | None = None, shape: Sequence[int] | None = None) -> list[Value]:
+def together(
+    b: Builder, operands: Sequence[Value | Scalar], dtype: torch.dtype | None = None, shape: Sequence[int] | None = None
+) -> list[Value]:
     """Operands as Values of `dtype` (default: their result type) and `shape` (default: the rule's result shape)."""
     dtype = result_type(*operands) if dtype is None else dtype
     shape = b.out.shape if shape is None else shape

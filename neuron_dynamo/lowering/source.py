@@ -32,4 +32,9 @@ def _module_path(node: Node) -> str:
     if not stack:
         return ""
     path = str(next(reversed(stack.values()))[0])
-    return re.sub(r"L\['(\w+)'\]\.?|\._modules\['(\w+)'\]|\['(\w+)'\]", lambda m: "." + (m[2] or m[3]) if (m[2] or m[3]) else "", path).strip(".") or path
+    return (
+        re.sub(r"L\['(\w+)'\]\.?|\._modules\['(\w+)'\]|\['(\w+)'\]", lambda m: "." + (m[2] or m[3]) if (m[2] or m[3]) else "", path).strip(
+            "."
+        )
+        or path
+    )

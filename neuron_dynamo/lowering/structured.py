@@ -225,7 +225,11 @@ def gather(
 ) -> Value:
     """stablehlo.gather; the index vector is the last dim of `indices` by default. Out of range starts are clamped."""
     vector = indices.ndim - 1 if index_vector_dim is None else index_vector_dim
-    batching = f"operand_batching_dims = {list(operand_batching)}, start_indices_batching_dims = {list(indices_batching)}, " if operand_batching else ""
+    batching = (
+        f"operand_batching_dims = {list(operand_batching)}, start_indices_batching_dims = {list(indices_batching)}, "
+        if operand_batching
+        else ""
+    )
     numbers = (
         f"#stablehlo.gather<offset_dims = {list(offset_dims)}, collapsed_slice_dims = {list(collapsed)}, {batching}"
         f"start_index_map = {list(index_map)}, index_vector_dim = {vector}>"
@@ -270,7 +274,11 @@ def scatter(
     unique: bool = False,
 ) -> Value:
     """stablehlo.scatter into x with the combiner `kind` ("second" overwrites). Out of range updates are dropped."""
-    batching = f"input_batching_dims = {list(input_batching)}, scatter_indices_batching_dims = {list(indices_batching)}, " if input_batching else ""
+    batching = (
+        f"input_batching_dims = {list(input_batching)}, scatter_indices_batching_dims = {list(indices_batching)}, "
+        if input_batching
+        else ""
+    )
     numbers = (
         f"#stablehlo.scatter<update_window_dims = {list(window_dims)}, inserted_window_dims = {list(inserted)}, {batching}"
         f"scatter_dims_to_operand_dims = {list(index_map)}, index_vector_dim = {indices.ndim - 1}>"
@@ -285,7 +293,9 @@ def scatter(
     return Value(op.result, x.shape, x.dtype)
 
 
-def sort(b: Builder, operands: Sequence[Value], dim: int, before: Callable[[list[Value], list[Value]], Value], stable: bool = True) -> list[Value]:
+def sort(
+    b: Builder, operands: Sequence[Value], dim: int, before: Callable[[list[Value], list[Value]], Value], stable: bool = True
+) -> list[Value]:
     """Sort operands together along `dim`; `before(left, right)` gets one scalar of each operand per side."""
     attributes = {"dimension": mlir.i64(dim), "is_stable": mlir.boolean(stable)}
     op = b.op("sort", operands, [(x.shape, x.dtype) for x in operands], attributes, regions=1)

@@ -30,7 +30,10 @@ def why_not_native(node: Node, target: Target) -> str | None:
         kwargs = torch.fx.node.map_arg(node.kwargs, lambda n: n.meta["val"])
         return entry.guard(*args, **kwargs)
     if node.target in TORCH_MLIR_OPS:
-        if any(isinstance(n.meta["val"], torch.Tensor) and (n.meta["val"].ndim == 0 or n.meta["val"].numel() == 0) for n in node.all_input_nodes):
+        if any(
+            isinstance(n.meta["val"], torch.Tensor) and (n.meta["val"].ndim == 0 or n.meta["val"].numel() == 0)
+            for n in node.all_input_nodes
+        ):
             return "Torch-MLIR may abort on 0-d and empty operands of this op"
         return None
     return "no native lowering"

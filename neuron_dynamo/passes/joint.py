@@ -13,7 +13,7 @@ from neuron_dynamo.passes.rng import rng
 
 def partition_joint(joint: GraphModule, joint_inputs: Any, mode: str, **kwargs: Any) -> tuple[GraphModule, GraphModule]:
     """`rng` (with the option's `mode`) and `cse` on the joint graph, then PyTorch's min-cut partitioner: (forward, backward)."""
-    from functorch.compile import min_cut_rematerialization_partition
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
 
     rng(joint, mode)
     cse(joint)

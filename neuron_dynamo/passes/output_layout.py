@@ -15,7 +15,7 @@ aten = torch.ops.aten
 def output_layout(gm: GraphModule, visible: int) -> None:
     """Rewrite the first `visible` outputs of `gm` in place: those that the caller sees, as against tensors saved for backward."""
     (output,) = (n for n in gm.graph.nodes if n.op == "output")
-    values = list(output.args[0])  # type: ignore[arg-type]
+    values = list(output.args[0])
     for index, node in enumerate(values[:visible]):
         if isinstance(node, Node) and node.op == "call_function" and HOST not in node.meta:
             value = node.meta.get("val")
@@ -26,7 +26,7 @@ def output_layout(gm: GraphModule, visible: int) -> None:
 
 
 def _laid_out(gm: GraphModule, node: Node, value: torch.Tensor) -> Node:
-    order = sorted(range(value.ndim), key=lambda d: -value.stride(d))
+    order = sorted(range(value.ndim), key=lambda d: value.stride()[d], reverse=True)
     dense = value.permute(order)
     if dense.is_contiguous():
         compact = gm.graph.call_function(aten.permute.default, (node, order))

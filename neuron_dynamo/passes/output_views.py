@@ -60,7 +60,7 @@ def _same_layout(chain: list[Node]) -> bool:
                 value = view.target(value, *view.args[1:], **view.kwargs)  # type: ignore[operator]
         except (RuntimeError, ValueError):
             return False
-    return value.stride() == chain[0].meta["val"].stride()
+    return bool(value.stride() == chain[0].meta["val"].stride())
 
 
 def _chain(node: Node, overwritten: set[Any]) -> list[Node]:

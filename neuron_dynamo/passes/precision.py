@@ -67,7 +67,7 @@ class _Narrowing(Interpreter):
         return self._narrow(super().get_attr(target, args, kwargs))
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        args, kwargs = torch.fx.node.map_aggregate((args, kwargs), self._narrow)  # type: ignore[misc]
+        args, kwargs = torch.fx.node.map_aggregate((args, kwargs), self._narrow)
         return super().call_function(target, args, kwargs)
 
     def output(self, target: Any, args: Any, kwargs: Any) -> Any:

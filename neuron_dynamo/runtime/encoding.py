@@ -20,9 +20,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 _NAMES = {function: name for name, function in _FUNCTIONS.items()}
 _TORCH_CONSTANTS = {
-    str(value): value
-    for value in vars(torch).values()
-    if isinstance(value, (torch.dtype, torch.layout, torch.memory_format))
+    str(value): value for value in vars(torch).values() if isinstance(value, (torch.dtype, torch.layout, torch.memory_format))
 }
 
 

@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from neuron_dynamo.runtime.base import Executable
 
 
@@ -104,7 +102,9 @@ def _plan(inputs: int, steps: Sequence[Step], outputs: Sequence[Any]) -> list[tu
     """Each step with the slots that die after it. The caller holds its own inputs, so those die too."""
     last: dict[int, int] = {}
     for number, step in enumerate(steps):
-        used = [*step.inputs, *step.outputs] if isinstance(step, NativeStep) else [*slots_in(step.args), *slots_in(step.kwargs), step.output]
+        used = (
+            [*step.inputs, *step.outputs] if isinstance(step, NativeStep) else [*slots_in(step.args), *slots_in(step.kwargs), step.output]
+        )
         for slot in used:
             last[slot] = number
     for slot in slots_in(tuple(outputs)):

@@ -32,7 +32,9 @@ def trace(fn: Callable[..., Any], tensors: list[torch.Tensor]) -> torch.fx.Graph
     return gm
 
 
-def check(fn: Callable[..., Any], *args: Any, rtol: float | None = None, atol: float | None = None, equal_nan: bool = True, verbose: bool = False) -> str:
+def check(
+    fn: Callable[..., Any], *args: Any, rtol: float | None = None, atol: float | None = None, equal_nan: bool = True, verbose: bool = False
+) -> str:
     """Run fn(*args) eagerly and through lowering; assert_close on every tensor result. Returns the StableHLO text.
 
     Every tensor in args (nested) is an input of the program. rtol and atol default to torch.testing's.
@@ -93,6 +95,7 @@ def _run_plain(program: Any, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
 
 def _brief(sample: Any) -> str:
     """A sample with tensors shown as dtype and shape."""
+
     def show(leaf: Any) -> Any:
         return f"{str(leaf.dtype).removeprefix('torch.')}{list(leaf.shape)}" if isinstance(leaf, torch.Tensor) else leaf
 
@@ -127,7 +130,9 @@ def opinfo(name: str, dtype: torch.dtype, backward: bool, samples: int, verbose:
                 def fn(*tensors: Any, inner: Any = inner, like: Any = args) -> Any:
                     marks = [t.requires_grad if isinstance(t, torch.Tensor) else False for t in pytree.tree_leaves(like)]
                     leaves, spec = pytree.tree_flatten(tensors)
-                    leaves = [t.detach().requires_grad_(m) if isinstance(t, torch.Tensor) else t for t, m in zip(leaves, marks, strict=True)]
+                    leaves = [
+                        t.detach().requires_grad_(m) if isinstance(t, torch.Tensor) else t for t, m in zip(leaves, marks, strict=True)
+                    ]
                     return inner(*pytree.tree_unflatten(leaves, spec))
 
             try:

@@ -16,12 +16,14 @@ from neuron_dynamo.target import get_target
 
 def _graph() -> tuple[torch.fx.GraphModule, torch.Tensor]:
     x = torch.randn(3, 4, dtype=torch.float64)
-    return make_fx(lambda x: (torch.softmax(x.to(torch.float64) + torch.ones(4, dtype=torch.float64), -1), x.float()), tracing_mode="fake")(x), x
+    return make_fx(lambda x: (torch.softmax(x.to(torch.float64) + torch.ones(4, dtype=torch.float64), -1), x.float()), tracing_mode="fake")(
+        x
+    ), x
 
 
 def test_computes_narrower_and_returns_the_traced_types() -> None:
     gm, x = _graph()
-    with pytest.warns(PrecisionWarning, match="ND111.*trn2.*float64"):
+    with pytest.warns(PrecisionWarning, match=r"ND111.*trn2.*float64"):
         narrow = precision(gm, get_target("trn2"), "warn")
     kinds = {n.meta["val"].dtype for n in narrow.graph.nodes if "softmax" in str(n.target)}
     assert kinds == {torch.float32}
@@ -35,7 +37,7 @@ def test_narrow_is_silent_and_error_raises() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         precision(gm, get_target("trn2"), "narrow")
-    with pytest.raises(PrecisionError, match="ND012.*float64"):
+    with pytest.raises(PrecisionError, match=r"ND012.*float64"):
         precision(gm, get_target("trn2"), "error")
 
 

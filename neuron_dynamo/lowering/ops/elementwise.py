@@ -340,7 +340,14 @@ def convert_element_type(b: Builder, x: Value, dtype: torch.dtype) -> Value:
     return b.convert(x, dtype)
 
 
-@lowering(aten.clone.default, aten.detach.default, aten.alias.default, aten.lift_fresh_copy.default, aten.lift_fresh.default, aten.contiguous.default)
+@lowering(
+    aten.clone.default,
+    aten.detach.default,
+    aten.alias.default,
+    aten.lift_fresh_copy.default,
+    aten.lift_fresh.default,
+    aten.contiguous.default,
+)
 def clone(b: Builder, x: Value, **_: Any) -> Value:
     return x
 

@@ -203,8 +203,6 @@ def embedding_bag_per_sample_weights_backward(
     return b.convert(sums if kept is None else b.select(kept, sums, b.like(sums, 0)), b.out.dtype)
 
 
-
-
 @lowering(aten.embedding_renorm.default)
 def embedding_renorm(b: Builder, weight: Value, indices: Value, max_norm: float, norm_type: float) -> Value:
     """weight with each row that `indices` name scaled down to a p-norm of max_norm, where it is larger."""

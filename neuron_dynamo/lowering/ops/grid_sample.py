@@ -153,9 +153,7 @@ def _corners(b: Builder, x: Value, grid: Value, mode: int, padding: int, align_c
             place = b.add(b.mul(place, b.like(place, size)), tap.place)
         insides = [tap.inside for tap in combination if tap.inside is not None]
         inside = _product(b, insides, lambda p, q: b.binary("and", p, q)) if insides else None
-        slopes = [
-            _product(b, [tap.slope if e == d else tap.weight for e, tap in enumerate(combination)], b.mul) for d in range(len(sizes))
-        ]
+        slopes = [_product(b, [tap.slope if e == d else tap.weight for e, tap in enumerate(combination)], b.mul) for d in range(len(sizes))]
         corners.append(Corner(b.unsqueeze(place, 2), _product(b, [tap.weight for tap in combination], b.mul), slopes, inside))
     return corners, coordinates
 

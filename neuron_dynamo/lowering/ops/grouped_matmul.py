@@ -107,9 +107,7 @@ def groups_of_products(b: Builder, x: Value, y: Value, offsets: Value) -> Value:
         zero = b.scalar(0, torch.int32)
         number = b.add(b.iota((block,), 0, torch.int32), b.broadcast(row, (block,), ()))
         mine = b.compare("LT", number, b.broadcast(end, (block,), ()))
-        parts = [
-            _where_rows(b, mine, b.convert(dynamic_slice(b, v, [row, zero], [block, v.shape[1]]), dtype)) for v in (left, right)
-        ]
+        parts = [_where_rows(b, mine, b.convert(dynamic_slice(b, v, [row, zero], [block, v.shape[1]]), dtype)) for v in (left, right)]
         product = b.unsqueeze(dot_general(b, parts[0], parts[1], ((0,), (0,))), 0)
         place = [group, zero, zero]
         return dynamic_update_slice(b, result, b.add(dynamic_slice(b, result, place, [1, inner, width]), product), place)

@@ -18,6 +18,7 @@ aten = torch.ops.aten
 
 _NONE, _MEAN = 0, 1
 
+
 def _class_dim(x: Value) -> int:
     return 0 if x.ndim == 1 else 1
 

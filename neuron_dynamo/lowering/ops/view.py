@@ -19,7 +19,9 @@ def view(b: Builder, x: Value, size: Sequence[int]) -> Value:
     return b.reshape(x, b.out.shape)
 
 
-@lowering(aten.unsqueeze.default, aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.flatten.using_ints, prims.split_dim.default)
+@lowering(
+    aten.unsqueeze.default, aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.flatten.using_ints, prims.split_dim.default
+)
 def reshape_only(b: Builder, x: Value, *_: Any) -> Value:
     return b.reshape(x, b.out.shape)
 
@@ -72,7 +74,9 @@ def select(b: Builder, x: Value, dim: int, index: int) -> Value:
 
 
 @lowering(aten.slice_scatter.default)
-def slice_scatter(b: Builder, x: Value, source: Value, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Value:
+def slice_scatter(
+    b: Builder, x: Value, source: Value, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Value:
     dim %= x.ndim
     first, last = clamp_range(x.shape[dim], start, end)
     source = b.convert(source, x.dtype)
@@ -182,8 +186,17 @@ def new_full(b: Builder, _: Value, size: Sequence[int], value: Scalar, **__: Any
     return b.full(b.out.shape, value, b.out.dtype)
 
 
-@lowering(aten.zeros.default, aten.zeros_like.default, aten.new_zeros.default, aten.empty.memory_format, aten.empty_like.default, aten.new_empty.default,
-          aten.empty_strided.default, aten.new_empty_strided.default, aten.empty_permuted.default)
+@lowering(
+    aten.zeros.default,
+    aten.zeros_like.default,
+    aten.new_zeros.default,
+    aten.empty.memory_format,
+    aten.empty_like.default,
+    aten.new_empty.default,
+    aten.empty_strided.default,
+    aten.new_empty_strided.default,
+    aten.empty_permuted.default,
+)
 def zeros(b: Builder, *_: Any, **__: Any) -> Value:
     return b.full(b.out.shape, 0, b.out.dtype)
 

@@ -54,7 +54,16 @@ def test_backward(case: str, key_heads: int) -> None:
     if key_heads != 4:  # the eager kernel's own backward wants equal heads: repeat, and sum the gradient over the group
         k, v = (x.repeat_interleave(4 // key_heads, 1) for x in (k, v))
     out, logsumexp = forward(q, k, v, 0.0, causal, **options)
-    check(lambda g, q, k, v, o, lse, m: backward(g, q, k, v, o, lse, 0.0, causal, **m), torch.randn_like(out), q, k, v, out, logsumexp, options)
+    check(
+        lambda g, q, k, v, o, lse, m: backward(g, q, k, v, o, lse, 0.0, causal, **m),
+        torch.randn_like(out),
+        q,
+        k,
+        v,
+        out,
+        logsumexp,
+        options,
+    )
 
 
 def test_bfloat16_is_as_exact_as_eager() -> None:

@@ -58,5 +58,5 @@ def test_lerp_addcmul_addcdiv() -> None:
 
 def test_erf_is_one_op_where_the_target_has_it_and_plain_stablehlo_where_not() -> None:
     gm = trace(lambda x: (torch.erf(x),), [torch.randn(4)])
-    assert 'custom_call @mhlo.erf' in stablehlo_text(lower(gm.graph, get_target("host")).stablehlo)
+    assert "custom_call @mhlo.erf" in stablehlo_text(lower(gm.graph, get_target("host")).stablehlo)
     assert "custom_call" not in stablehlo_text(lower(gm.graph, get_target("trn2")).stablehlo)
