@@ -11,6 +11,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch.fx import GraphModule
 
 from neuron_dynamo.errors import DeviceError, ModeError
+from neuron_dynamo.names import warn_of_rivals
 from neuron_dynamo.options import Options
 
 
@@ -24,6 +25,7 @@ def neuron(gm: GraphModule, example_inputs: Sequence[Any], *, options: Mapping[s
             f"mode={mode!r} is Inductor's: this backend has no autotuning and no CUDA graphs to switch",
             remedy="leave mode out; see the options table for what can be set",
         )
+    warn_of_rivals()
     resolved = Options.resolve(options)
     _check_devices(example_inputs)
     return _compile(gm, list(example_inputs), resolved)

@@ -19,18 +19,18 @@ from typing import Any
 
 import torch
 
+from neuron_dynamo import names
 from neuron_dynamo.cache.local import LocalStore
 from neuron_dynamo.errors import OptionError
 from neuron_dynamo.options import Options
 from neuron_dynamo.version import __version__
 
-ENTRY_POINT_GROUP = "torch_dynamo_backends"
 BACKEND_NAMES = ("neuron", "neuron_dynamo")
 MINIMUM_PYTHON = (3, 11)
 REQUIRED = {"torch": "2.13", "torch-mlir": "20261001", "jaxlib": "0.10.2"}
 """Version, or its beginning, that each compiler package must have; a test compares this with pyproject.toml."""
 
-_DISTRIBUTION = "neuron-dynamo"
+_DISTRIBUTION = names.DISTRIBUTION
 _MODULES = {"torch": "torch", "torch-mlir": "torch_mlir", "jaxlib": "jaxlib"}
 _LIBNRT = (Path("/opt/aws/neuron/lib/libnrt.so.1"), Path("/opt/aws/neuron/lib/libnrt.so"))
 _CPU_FEATURES = ("avx", "avx2", "fma", "avx512f", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8", "asimd", "sve", "bf16")
@@ -125,8 +125,8 @@ def _version(distribution: str) -> str | None:
 def _backend(name: str) -> Check:
     label = f"backend {name!r}"
     # Of several entry points with one name, Dynamo takes the first.
-    owners = [point.dist.name if point.dist else "?" for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP, name=name)]
-    others = [owner for owner in owners if re.sub(r"[-_.]+", "-", owner).lower() != _DISTRIBUTION]
+    owners = names.owners(name)
+    others = [owner for owner in owners if owner != _DISTRIBUTION]
     if len(others) == len(owners):
         found = f"registered by {', '.join(others)}" if others else "not registered"
         return Check(label, "problem", found, "install this package with pip: its entry points are read from its metadata")

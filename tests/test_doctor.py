@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from neuron_dynamo import doctor
+from neuron_dynamo import doctor, names
 from neuron_dynamo.doctor import MINIMUM_PYTHON, REQUIRED, Check, Diagnosis, cpu_features, diagnose
 from neuron_dynamo.errors import OptionError
 
@@ -42,7 +42,7 @@ def test_required_versions_are_those_of_pyproject() -> None:
 
 
 def test_backend_names_are_those_of_pyproject() -> None:
-    assert tuple(PROJECT["entry-points"][doctor.ENTRY_POINT_GROUP]) == doctor.BACKEND_NAMES
+    assert tuple(PROJECT["entry-points"][names.ENTRY_POINT_GROUP]) == doctor.BACKEND_NAMES
 
 
 def test_every_problem_and_note_has_a_remedy() -> None:
