@@ -80,8 +80,9 @@ def compiler(backend: str = BACKEND, **options: Any) -> Callable[[Any], Any]:
 def eager_limits(autocast: bool) -> Iterator[None]:
     """Keeps eager PyTorch off kernels that it cannot run under bf16 autocast on every CPU, so that there is something to compare with.
 
-    oneDNN has no bf16 LSTM below AVX-512, and the fused inference path of nn.TransformerEncoder runs outside autocast's rules
-    (it returns bf16 where its own unfused form, which is what Dynamo sees, returns f32).
+    oneDNN has no bf16 LSTM where torch.ops.mkldnn._is_mkldnn_bf16_supported() is false. The fused inference path of
+    nn.TransformerEncoder returns bf16 in eager, but f32 from a graph that AOTAutograd captured, whatever the backend (aot_eager
+    too); the unfused form returns f32 in both.
     """
     fastpath, onednn = torch.backends.mha.get_fastpath_enabled(), torch._C._get_mkldnn_enabled()
     try:

@@ -134,17 +134,21 @@ def transformer_encoder(name: str) -> ZooModel:
 
 
 class Tagger(nn.Module):
-    """Embedding, two-layer bidirectional LSTM, a score per token."""
+    """Embedding, two-layer bidirectional LSTM, a score per token and one per final cell state.
+
+    The cell goes through a Linear because its own type under bf16 autocast depends on the CPU: bf16 from oneDNN's LSTM, which is
+    what Dynamo captures, f32 from PyTorch's, which is what eager_limits leaves eager with.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.embedding = nn.Embedding(50, 12)
         self.lstm = nn.LSTM(12, 16, num_layers=2, batch_first=True, bidirectional=True)
-        self.head = nn.Linear(32, 5)
+        self.head, self.summary = nn.Linear(32, 5), nn.Linear(16, 4)
 
     def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         states, (_, cell) = self.lstm(self.embedding(tokens))
-        return self.head(states), cell
+        return self.head(states), self.summary(cell)
 
 
 @register
