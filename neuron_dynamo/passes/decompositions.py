@@ -11,6 +11,7 @@ from torch._decomp import core_aten_decompositions, get_decompositions
 
 from neuron_dynamo.lowering import registry
 from neuron_dynamo.passes.foreach import foreach_decompositions
+from neuron_dynamo.passes.fused_layers import fused_layer_decompositions
 
 aten = torch.ops.aten
 
@@ -31,5 +32,6 @@ def decomposition_table() -> dict[Any, Callable[..., Any]]:
     table: dict[Any, Callable[..., Any]] = dict(core_aten_decompositions())
     table.update(get_decompositions(list(_BEYOND_CORE)))
     table.update(foreach_decompositions())
+    table.update(fused_layer_decompositions())
     taken = {*registry.registered(), *_WHOLE}
     return {op: function for op, function in table.items() if op not in taken}
