@@ -2,44 +2,34 @@
 
 Activations stay in torch's layout (batch, feature, spatial) and weights in torch's (out, in / groups, spatial): XLA CPU turns every
 convolution into its own layout and lets layout assignment remove the transposes between neighbours, so that transposes written
-here would only make the program larger. float16 and bfloat16 accumulate in float32 and round once, as ATen's CPU kernels do.
+here would only make the program larger. Where it runs a convolution badly, the host gets another form (convolution_forms.py).
+float16 and bfloat16 accumulate in float32 and round once, as ATen's CPU kernels do.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import torch
 
 from neuron_dynamo.lowering.builder import Builder, Value, compute_dtype
+from neuron_dynamo.lowering.convolution_forms import (
+    Window,
+    by_patches,
+    depthwise_by_taps,
+    depthwise_weight_gradient,
+    is_depthwise,
+    is_depthwise_gradient,
+    patches_are_few,
+    weight_gradient_by_patches,
+    weight_outweighs,
+)
 from neuron_dynamo.lowering.registry import lowering
 from neuron_dynamo.lowering.structured import convolution as emit_convolution
-from neuron_dynamo.lowering.structured import dot_general, reduce, total
+from neuron_dynamo.lowering.structured import total
 
 aten = torch.ops.aten
-
-
-@dataclass(frozen=True)
-class Window:
-    """Stride, padding (both sides) and dilation of each spatial dim, and the group count: those of the untransposed convolution."""
-
-    stride: tuple[int, ...]
-    padding: tuple[int, ...]
-    dilation: tuple[int, ...]
-    groups: int
-
-    @staticmethod
-    def make(spatial: int, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int) -> Window:
-        """ATen's arguments, of which a list of one element serves every spatial dim."""
-        full = [tuple(v) if len(v) == spatial else (v[0],) * spatial for v in (stride, padding, dilation)]
-        return Window(full[0], full[1], full[2], groups)
-
-    @property
-    def dims(self) -> Iterator[tuple[int, int, int]]:
-        """(stride, padding, dilation) of each spatial dim."""
-        return zip(self.stride, self.padding, self.dilation, strict=True)
 
 
 def _layout(lhs: str, rhs: str, out: str, spatial: int) -> tuple[str, str, str]:
@@ -55,8 +45,11 @@ def _forward(b: Builder, x: Value, w: Value, window: Window, shape: Sequence[int
         reach = (k - 1) * dilation + 1
         exact = (n + 2 * pad - reach) // stride + 1 == out
         padding.append((pad, pad if exact else (out - 1) * stride + reach - n - pad))
-    if _weight_outweighs(b, w, window, shape):
-        return _by_patches(b, x, w, window, padding, shape)
+    if b.target.is_host:
+        if is_depthwise(window, x.shape[1], w):
+            return depthwise_by_taps(b, x, w, window, padding, shape)
+        if weight_outweighs(w, window, shape):
+            return by_patches(b, x, w, window, padding, shape)
     return emit_convolution(
         b,
         x,
@@ -71,34 +64,6 @@ def _forward(b: Builder, x: Value, w: Value, window: Window, shape: Sequence[int
     )
 
 
-_PATCH_TAPS = 9
-
-
-def _weight_outweighs(b: Builder, w: Value, window: Window, shape: Sequence[int]) -> bool:
-    """Whether XLA CPU spends more on bringing the weight into its layout, on every call, than patches of x would cost.
-
-    512 features at 7x7, 3x3 kernel, one core: 17 ms as a convolution, 4 ms by patches; 128 at 28x28: 3.4 and 4.5.
-    """
-    places = shape[0] * math.prod(shape[2:])
-    return b.target.is_host and window.groups == 1 and math.prod(w.shape[2:]) <= _PATCH_TAPS and places <= 2 * w.shape[0]
-
-
-def _by_patches(b: Builder, x: Value, w: Value, window: Window, padding: Sequence[tuple[int, int]], shape: Sequence[int]) -> Value:
-    """`_forward` as one product of the weight, as it lies in memory, with the patches of x under the kernel."""
-    batch, features, kernel, out = x.shape[0], x.shape[1], w.shape[2:], shape[2:]
-    places = math.prod(out)
-    x = b.pad(x, 0, [0, 0, *(low for low, _ in padding)], [0, 0, *(high for _, high in padding)])
-    taps = []
-    for tap in _positions(kernel):
-        starts = [t * dilation for t, (_, _, dilation) in zip(tap, window.dims, strict=True)]
-        limits = [start + (n - 1) * stride + 1 for start, n, stride in zip(starts, out, window.stride, strict=True)]
-        seen = b.slice(x, [0, 0, *starts], [batch, features, *limits], [1, 1, *window.stride])
-        taps.append(b.reshape(seen, (batch, features, 1, places)))
-    patches = b.reshape(b.concat(taps, 2), (batch, features * len(taps), places))
-    product = dot_general(b, b.reshape(w, (w.shape[0], features * len(taps))), patches, ((1,), (1,)))
-    return b.reshape(b.transpose(product, (1, 0, 2)), shape)
-
-
 def _transposed(b: Builder, x: Value, w: Value, window: Window, shape: Sequence[int]) -> Value:
     """The adjoint of `_forward` in its first argument: x [n, out, ...] with w [out, in / groups, ...] gives [n, in, ...].
 
@@ -107,7 +72,15 @@ def _transposed(b: Builder, x: Value, w: Value, window: Window, shape: Sequence[
     spatial = x.ndim - 2
     groups = window.groups
     kernel = w.shape[2:]
+    padding = []
+    for n, k, size, (stride, pad, dilation) in zip(x.shape[2:], kernel, shape[2:], window.dims, strict=True):
+        reach = (k - 1) * dilation
+        low = reach - pad
+        padding.append((low, size + reach - ((n - 1) * stride + 1) - low))
     w = b.reverse(w, [d for d in range(2, w.ndim) if w.shape[d] > 1])
+    if b.target.is_host and is_depthwise(window, x.shape[1], w):
+        x = b.pad(x, 0, [0] * x.ndim, [0] * x.ndim, [0, 0, *(stride - 1 for stride in window.stride)])
+        return depthwise_by_taps(b, x, w, Window((1,) * spatial, (0,) * spatial, window.dilation, groups), padding, shape)
     rhs = "io"
     if groups > 1:
         # The kernel's input features are those of one group, its output features those of all groups in turn.
@@ -115,11 +88,6 @@ def _transposed(b: Builder, x: Value, w: Value, window: Window, shape: Sequence[
         w = b.transpose(b.reshape(w, (groups, out, inner, *kernel)), (0, 2, 1, *range(3, 3 + spatial)))
         w = b.reshape(w, (groups * inner, out, *kernel))
         rhs = "oi"
-    padding = []
-    for n, k, size, (stride, pad, dilation) in zip(x.shape[2:], kernel, shape[2:], window.dims, strict=True):
-        reach = (k - 1) * dilation
-        low = reach - pad
-        padding.append((low, size + reach - ((n - 1) * stride + 1) - low))
     return emit_convolution(
         b,
         x,
@@ -144,6 +112,10 @@ def _weight_gradient(b: Builder, x: Value, grad: Value, window: Window, shape: S
     padding = []
     for n, m, k, (stride, pad, dilation) in zip(x.shape[2:], grad.shape[2:], shape[2:], window.dims, strict=True):
         padding.append((pad, (k - 1) * dilation + (m - 1) * stride + 1 - n - pad))
+    if is_depthwise_gradient(window, x, grad):
+        return depthwise_weight_gradient(b, x, grad, window, padding, shape)
+    if b.target.is_host and patches_are_few(window, shape):
+        return weight_gradient_by_patches(b, x, grad, window, padding, shape)
     lhs, result = "fb", "fb"
     if groups > 1:
         # Groups lie along in-features of x and out-features of grad. As features of one grouped convolution: x [n, g * in] becomes
@@ -222,37 +194,7 @@ def convolution_backward(
             grad_w = b.full(w.shape, 0, w.dtype)
         else:
             large, small = (grad, b.convert(x, dtype)) if transposed else (b.convert(x, dtype), grad)
-            gradient = _depthwise_weight_gradient if _is_depthwise(large, small, window) else _weight_gradient
-            grad_w = b.convert(gradient(b, large, small, window, w.shape), w.dtype)
+            grad_w = b.convert(_weight_gradient(b, large, small, window, w.shape), w.dtype)
     if output_mask[2]:
         grad_bias = b.convert(total(b, grad, [d for d in range(grad.ndim) if d != 1]), x.dtype)
     return grad_x, grad_w, grad_bias
-
-
-def _is_depthwise(x: Value, grad: Value, window: Window) -> bool:
-    return window.groups > 1 and window.groups == x.shape[1] == grad.shape[1]
-
-
-def _depthwise_weight_gradient(b: Builder, x: Value, grad: Value, window: Window, shape: Sequence[int]) -> Value:
-    """As `_weight_gradient` for one feature a group: each kernel element is a sum of products over a shifted x, which XLA
-    fuses; its grouped convolution is two orders of magnitude slower."""
-    spatial = x.ndim - 2
-    high = []
-    for n, m, k, (stride, pad, dilation) in zip(x.shape[2:], grad.shape[2:], shape[2:], window.dims, strict=True):
-        high.append((k - 1) * dilation + (m - 1) * stride + 1 - n - pad)
-    x = b.pad(x, 0, [0, 0, *window.padding], [0, 0, *high])
-    taps = []
-    for tap in _positions(shape[2:]):
-        starts = [0, 0, *(t * d for t, d in zip(tap, window.dilation, strict=True))]
-        limits = [*x.shape[:2], *(s + (m - 1) * stride + 1 for s, m, stride in zip(starts[2:], grad.shape[2:], window.stride, strict=True))]
-        shifted = b.slice(x, starts, limits, [1, 1, *window.stride])
-        taps.append(b.unsqueeze(reduce(b, b.mul(shifted, grad), [0, *range(2, 2 + spatial)], "add"), 1))
-    return b.reshape(b.concat(taps, 1), shape)
-
-
-def _positions(sizes: Sequence[int]) -> list[tuple[int, ...]]:
-    """All index tuples below `sizes`, in row-major order."""
-    positions: list[tuple[int, ...]] = [()]
-    for size in sizes:
-        positions = [(*p, i) for p in positions for i in range(size)]
-    return positions
