@@ -77,7 +77,16 @@ def _lower(
 
     graph, sources, made = extract(segment, gm, results)
     with outcome.stage("lower"):
-        return lower(graph, options.resolved_target), sources, made
+        return lower(graph, options.resolved_target, _aliases(gm, sources, made)), sources, made
+
+
+def _aliases(gm: GraphModule, sources: Sources, made: Results) -> tuple[tuple[int, int], ...]:
+    """(output, input) of a program where the graph then writes that output into that input."""
+    pairs = []
+    for node in gm.graph.nodes:
+        if node.target is torch.ops.aten.copy_.default and node.args[0] in sources and node.args[1] in made:
+            pairs.append((made.index(node.args[1]), sources.index(node.args[0])))
+    return tuple(sorted(set(pairs)))
 
 
 def _lower_only(gm: GraphModule, segments: list[Segment], options: Options, outcome: GraphReport) -> None:

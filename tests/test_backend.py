@@ -383,3 +383,20 @@ def test_threads_and_several_functions() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_mutated_inputs_are_aliases_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    from neuron_dynamo import compile as story
+
+    signatures = []
+    obtain = story.obtain
+    monkeypatch.setattr(story, "obtain", lambda program, *rest: (signatures.append(program.signature), obtain(program, *rest))[1])
+
+    def fn(x: torch.Tensor, y: torch.Tensor) -> Any:
+        y.add_(x)
+        return x * 2
+
+    compiled(fn)(torch.ones(3), torch.ones(3))
+    (signature,) = signatures
+    ((output, argument),) = signature.aliases
+    assert signature.outputs[output] == signature.inputs[argument]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from typing import Any
 
@@ -43,12 +42,11 @@ def lower(graph: Graph, target: Target, aliases: tuple[tuple[int, int], ...] = (
         _verify(module)
         sources = _sources(module, graph)
         _run(module, ("strip-debuginfo",))
-        artifact = io.BytesIO()
-        artifact.write(_stablehlo.serialize_portable_artifact_str(_text(module), STABLEHLO_VERSION))
+        artifact: bytes = _stablehlo.serialize_portable_artifact_str(_text(module), STABLEHLO_VERSION)
     nodes = [n for n in graph.nodes if n.op == "placeholder"]
     (output,) = (n for n in graph.nodes if n.op == "output")
     signature = Signature(tuple(map(_spec, nodes)), tuple(map(_spec, output.args[0])), aliases)
-    return Program(artifact.getvalue(), signature, sources)
+    return Program(artifact, signature, sources)
 
 
 def stablehlo_text(program: bytes) -> str:
