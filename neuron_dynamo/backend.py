@@ -35,6 +35,7 @@ def _compile(gm: GraphModule, example_inputs: list[Any], options: Options) -> An
     from neuron_dynamo.aot_cache import aot_cache_config, aot_compiler, aot_fingerprint
     from neuron_dynamo.compilers import compiler_for
     from neuron_dynamo.inspection import collecting
+    from neuron_dynamo.passes.recurrent import open_recurrent
     from neuron_dynamo.passes.table import LazyTable
     from neuron_dynamo.stored import admit, restore
 
@@ -53,6 +54,7 @@ def _compile(gm: GraphModule, example_inputs: list[Any], options: Options) -> An
 
         return partition_joint(joint, inputs, options.rng, **kwargs)
 
+    open_recurrent(gm)
     if collecting() is None:
         settings = aot_cache_config(options, aot_fingerprint(options, compiler_for(options)), restore, gm)
     else:  # an inspection wants every graph lowered, so none restored, and for targets too that nothing here compiles for

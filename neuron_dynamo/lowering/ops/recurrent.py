@@ -44,7 +44,15 @@ def _over_steps(
     carried: Sequence[Value],
     body: Callable[[Value, list[Value]], list[Value]],
 ) -> list[Value]:
-    """Run `body(t, carried)` for t = 0 .. steps - 1, or from the last to the first."""
+    """Run `body(t, carried)` for t = 0 .. steps - 1, or from the last to the first.
+
+    A loop on the host. For the Neuron compiler, of which no word says that it takes stablehlo.while, every step is written out.
+    """
+    if not b.target.is_host:
+        values = list(carried)
+        for number in reversed(range(steps)) if downwards else range(steps):
+            values = body(b.scalar(number, torch.int32), values)
+        return values
     start, end, stride = (steps - 1, -1, -1) if downwards else (0, steps, 1)
 
     def more(values: list[Value]) -> Value:

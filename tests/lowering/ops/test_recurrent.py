@@ -80,6 +80,13 @@ def test_program_does_not_grow_with_the_sequence() -> None:
     assert lines(200) == lines(2)
 
 
+def test_written_out_for_neuron() -> None:
+    graph = trace(_forward(), [t.float() for t in _layer(3)[1]]).graph
+    text = stablehlo_text(lower(graph, get_target("trn2")).stablehlo)
+    assert "stablehlo.while" not in text
+    assert text.count("stablehlo.tanh") == 2 * 3
+
+
 @pytest.mark.parametrize(
     ("reverse", "steps", "bias", "given"),
     [
