@@ -26,7 +26,7 @@ def open_recurrent(gm: GraphModule) -> None:
     for node in list(gm.graph.nodes):
         if not _is_recurrent(node):
             continue
-        dropout_is_lost = node.args[6] and node.args[5] > 0 and node.args[4] > 1
+        dropout_is_lost = node.args[6] and _dropout(node) > 0 and node.args[4] > 1
         whole = _has_layer_op(gm, node)
         if dropout_is_lost or whole:
             _open(gm, node, whole)
@@ -41,6 +41,12 @@ def _is_recurrent(node: Node) -> bool:
     if node.op != "call_function" or node.target not in _RECURRENT or len(node.args) != 9 or not isinstance(node.args[2], (list, tuple)):
         return False
     return all(user.target is operator.getitem for user in node.users)
+
+
+def _dropout(node: Node) -> float:
+    """The call's dropout. With dynamic=True Dynamo makes it an input of the graph; its value is then guarded on."""
+    given: Any = node.args[5]
+    return float(given.meta["example_value"] if isinstance(given, Node) else given)
 
 
 def _has_layer_op(gm: GraphModule, node: Node) -> bool:
@@ -59,7 +65,8 @@ def _has_layer_op(gm: GraphModule, node: Node) -> bool:
 
 def _open(gm: GraphModule, node: Node, whole: bool) -> None:
     args: tuple[Any, ...] = node.args
-    x, hx, parameters, has_biases, layers, dropout, train, bidirectional, batch_first = args
+    x, hx, parameters, has_biases, layers, _, train, bidirectional, batch_first = args
+    dropout = _dropout(node)
     per_layer, directions = len(parameters) // layers, 2 if bidirectional else 1
     states: Sequence[Any] = hx if isinstance(hx, (list, tuple)) else (hx,)
     rnn: Any = node.target

@@ -132,3 +132,16 @@ def test_every_op_has_a_rule() -> None:
     targets = {node.target for node in graph.nodes if isinstance(node.target, torch._ops.OpOverload)}
     assert {aten._softmax.default, aten._scaled_dot_product_flash_attention_for_cpu.default} <= targets
     assert {target for target in targets if registry.find(target) is None} == set()
+
+
+def test_encoder_with_padding_agrees_where_nothing_is_padded() -> None:
+    """Eager packs the batch into a nested tensor and gives zeros for padding; Dynamo's graph computes the padded places too."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(WIDTH, HEADS, 16, batch_first=True), 2, enable_nested_tensor=True).eval()
+    src, padding = torch.randn(BATCH, STEPS, WIDTH), torch.arange(STEPS) >= torch.tensor([[5], [3], [1]])
+    with torch.no_grad():
+        expected = encoder(src, src_key_padding_mask=padding)
+        actual = torch.compile(encoder, backend="neuron")(src, src_key_padding_mask=padding)
+    assert actual.shape == expected.shape
+    torch.testing.assert_close(actual[~padding], expected[~padding], rtol=1e-5, atol=1e-5)

@@ -95,3 +95,15 @@ def test_lstm_under_autocast_keeps_eagers_dtypes() -> None:
         torch._dynamo.reset()
         with torch.autocast("cpu", torch.bfloat16):
             assert torch.lstm in _opened(nn.LSTM(4, 6), x)
+
+
+def test_dynamic_shapes_and_dropout() -> None:
+    """With dynamic=True Dynamo makes the dropout an input; another value must not run the first one's program."""
+    torch.manual_seed(1)
+    module = nn.LSTM(4, 6, num_layers=2, dropout=0.5)
+    compiled = torch.compile(module, backend="neuron", dynamic=True, options={"rng": "eager"})
+    for steps, batch, dropout in ((3, 2, 0.5), (4, 3, 0.5), (4, 3, 0.9)):
+        module.dropout = dropout
+        x = torch.randn(steps, batch, 4, requires_grad=True)
+        expected = _train(module, module, x)
+        torch.testing.assert_close(_train(compiled, module, x), expected, rtol=1e-5, atol=1e-5)
