@@ -82,11 +82,8 @@ def _lower(
 
 def _aliases(gm: GraphModule, sources: Sources, made: Results) -> tuple[tuple[int, int], ...]:
     """(output, input) of a program where the graph then writes that output into that input."""
-    pairs = []
-    for node in gm.graph.nodes:
-        if node.target is torch.ops.aten.copy_.default and node.args[0] in sources and node.args[1] in made:
-            pairs.append((made.index(node.args[1]), sources.index(node.args[0])))
-    return tuple(sorted(set(pairs)))
+    writes = [node.args[:2] for node in gm.graph.nodes if node.target is torch.ops.aten.copy_.default]
+    return tuple(sorted({(made.index(value), sources.index(into)) for into, value in writes if into in sources and value in made}))
 
 
 def _lower_only(gm: GraphModule, segments: list[Segment], options: Options, outcome: GraphReport) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import torch
@@ -39,7 +40,8 @@ class Target:
     """A machine that Programs are compiled for.
 
     `lnc` is the logical NeuronCore configuration (physical cores per logical core). `dtypes` are those that its compiler
-    takes; `custom_calls` the custom-call targets that it understands.
+    takes; `custom_calls` the custom-call targets that it understands. `widening_dot` tells whether a dot_general may have a
+    wider result than its operands: XLA CPU refuses some of these (bf16 x bf16 = f32) when it runs them.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Target:
     lnc_choices: tuple[int, ...]
     dtypes: frozenset[torch.dtype]
     custom_calls: frozenset[str] = frozenset()
+    widening_dot: bool = True
 
     @property
     def is_host(self) -> bool:
@@ -55,7 +58,7 @@ class Target:
 
 _TARGETS = {
     # XLA legalises the serialised CHLO erf to its own `erf` opcode.
-    "host": Target("host", 1, (1,), _HOST_DTYPES, frozenset({"mhlo.erf"})),
+    "host": Target("host", 1, (1,), _HOST_DTYPES, frozenset({"mhlo.erf"}), widening_dot=False),
     "trn1": Target("trn1", 1, (1,), _NEURON_DTYPES),
     "inf2": Target("inf2", 1, (1,), _NEURON_DTYPES),
     "trn2": Target("trn2", 2, (1, 2), _NEURON_DTYPES),
@@ -69,4 +72,4 @@ def get_target(name: str, lnc: int | None = None) -> Target:
     target = _TARGETS[name]
     if lnc is None or lnc == target.lnc:
         return target
-    return Target(target.name, lnc, target.lnc_choices, target.dtypes, target.custom_calls)
+    return dataclasses.replace(target, lnc=lnc)

@@ -51,9 +51,7 @@ def _views(
         yield b.slice(x, [0, 0, *starts], [*x.shape[:2], *limits], [1, 1, *window.stride])
 
 
-def _patches(
-    b: Builder, x: Value, window: Window, padding: Sequence[tuple[int, int]], kernel: Sequence[int], out: Sequence[int]
-) -> Value:
+def _patches(b: Builder, x: Value, window: Window, padding: Sequence[tuple[int, int]], kernel: Sequence[int], out: Sequence[int]) -> Value:
     """[n, features * taps, places]: the views of all taps, with the features outermost, as in a weight."""
     batch, features = x.shape[:2]
     views = [b.reshape(view, (batch, features, 1, math.prod(out))) for view in _views(b, x, window, padding, kernel, out)]

@@ -137,6 +137,8 @@ def dot_general(
     """Result dims: batch, then free dims of x, then free dims of y."""
     x, x_batch, x_contract = _fold_transpose(x, batch[0], contract[0])
     y, y_batch, y_contract = _fold_transpose(y, batch[1], contract[1])
+    if out_dtype is not None and out_dtype != x.dtype and not b.target.widening_dot:
+        x, y = b.convert(x, out_dtype), b.convert(y, out_dtype)
     shape = [x.shape[d] for d in x_batch]
     shape += [n for d, n in enumerate(x.shape) if d not in x_batch and d not in x_contract]
     shape += [n for d, n in enumerate(y.shape) if d not in y_batch and d not in y_contract]

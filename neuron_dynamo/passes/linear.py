@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch.fx import GraphModule, Node
 
-from neuron_dynamo.lowering.builder import Builder, Value
+from neuron_dynamo.lowering.builder import Builder, Value, compute_dtype
 from neuron_dynamo.lowering.registry import lowering
 from neuron_dynamo.lowering.structured import dot_general
 
@@ -24,8 +24,9 @@ def batched_linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | N
 
 @lowering(batched_linear)
 def _lower(b: Builder, x: Value, weight: Value, bias: Value | None = None) -> Value:
-    product = dot_general(b, x, weight, ((x.ndim - 1,), (0,)))
-    return product if bias is None else b.add(product, b.expand(bias, product.shape))
+    wide = x.dtype if bias is None else compute_dtype(x.dtype)
+    product = dot_general(b, x, weight, ((x.ndim - 1,), (0,)), out_dtype=wide)
+    return product if bias is None else b.convert(b.add(product, b.value(bias, wide, product.shape)), x.dtype)
 
 
 def linear(gm: GraphModule) -> None:

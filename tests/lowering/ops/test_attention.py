@@ -74,3 +74,9 @@ def test_bfloat16_is_as_exact_as_eager() -> None:
 def test_program_is_small() -> None:
     text = check(lambda q, k, v: forward(q, k, v)[0], *_inputs(4, 4))
     assert text.count("stablehlo.") <= 18, text
+
+
+def test_bfloat16_backward_runs() -> None:
+    q, k, v = _inputs(4, 4, torch.bfloat16, rows=1)
+    out, logsumexp = forward(q, k, v)
+    check(lambda *args: backward(*args, 0.0, False), torch.randn_like(out), q, k, v, out, logsumexp, rtol=1.6e-2, atol=1e-2)
