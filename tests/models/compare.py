@@ -3,13 +3,14 @@
 The yardstick is the float64 run: a compiled run may be at most twice as far from it as eager PyTorch is in the same precision,
 plus a floor of a few units of rounding. The floor is relative to the tensor's own largest element, and for gradients to at least a
 tenth of the model's largest gradient (in f32 that is 1e-6 of it): a bias before BatchNorm has a true gradient of zero, and every
-engine returns other noise. In bf16, where eager's error of one tensor is a single draw of rounding noise and may be small by luck, it
-counts as no less than the median of eager's errors over the model's tensors, each relative to its scale.
+engine returns other noise. In bf16 eager's error of one tensor is a single draw of rounding noise, which may be small by luck (Inductor
+is up to 3.5 times further off on CLIP's logit scale): there one tensor may be four times as far, but all together only 1.5 times.
 """
 
 from __future__ import annotations
 
 import copy
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -26,7 +27,9 @@ from torch.utils import _pytree as pytree
 from tests.models.zoo import ZooModel
 
 BACKEND = os.environ.get("ND_TEST_BACKEND", "neuron")
-FLOOR = {torch.float32: 1e-5, torch.bfloat16: 2.0**-8}
+FLOOR = {torch.float32: 1e-5, torch.bfloat16: 2.0**-7}
+FACTOR = {torch.float32: 2, torch.bfloat16: 4}
+TYPICAL_RATIO = 1.5
 GRADIENT_SCALE = 0.1
 SEED = 7
 
@@ -178,12 +181,15 @@ def errors(compiled: Result, eager: Result, exact: Result, dtype: torch.dtype = 
         if name.startswith("grad"):
             scale = max(scale, GRADIENT_SCALE * exact.largest_gradient)
         measured.append((name, distance(got, true), distance(want, true), scale))
-    relative = sorted(eager_error / scale for _, _, eager_error, scale in measured if scale)
-    noise = relative[len(relative) // 2] if relative and dtype == torch.bfloat16 else 0.0
     return [
-        Error(name, error, eager_error, 2 * max(eager_error, noise * scale) + FLOOR[dtype] * scale)
-        for name, error, eager_error, scale in measured
+        Error(name, error, eager_error, FACTOR[dtype] * eager_error + FLOOR[dtype] * scale) for name, error, eager_error, scale in measured
     ]
+
+
+def typical_ratio(found: list[Error]) -> float:
+    """Geometric mean over tensors of compiled error over eager error: 1 where the two are equally exact."""
+    logs = [math.log(error.compiled / error.eager) for error in found if error.compiled and error.eager]
+    return math.exp(sum(logs) / len(logs)) if logs else 1.0
 
 
 def distance(got: Tensor, true: Tensor) -> float:
@@ -196,5 +202,8 @@ def distance(got: Tensor, true: Tensor) -> float:
 
 def check(compiled: Result, eager: Result, exact: Result, dtype: torch.dtype = torch.float32) -> None:
     """Asserts that the compiled run is as close to float64 as eager's, naming every tensor that is not."""
-    bad = [e for e in errors(compiled, eager, exact, dtype) if not e.ok]
+    found = errors(compiled, eager, exact, dtype)
+    bad = [e for e in found if not e.ok]
     assert not bad, "\n".join(f"{e.name}: error {e.compiled:.3g}, eager's {e.eager:.3g}, allowed {e.allowed:.3g}" for e in bad)
+    if dtype == torch.bfloat16:
+        assert typical_ratio(found) <= TYPICAL_RATIO, f"over all tensors {typical_ratio(found):.2f} times as far from float64 as eager"
