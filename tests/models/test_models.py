@@ -8,7 +8,6 @@ import torch
 from tests.models import zoo
 from tests.models.compare import Result, check, compiler, distance, errors, run
 
-
 IN_BF16 = {"training": ["mlp", "resnet", "llama", "bert"], "inference": ["lstm", "dlrm", "vit", "mamba"]}
 """The sample of bf16 runs that the suite makes; `tools/zoo` makes them all."""
 CASES = [(name, mode, "f32") for name in zoo.names() for mode in IN_BF16] + [
