@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from neuron_dynamo.lowering.builder import Builder, Scalar, Value, compute_dtype
-from neuron_dynamo.lowering.promote import result_type, together
+from neuron_dynamo.lowering.promote import together
 from neuron_dynamo.lowering.registry import lowering
 
 aten = torch.ops.aten
@@ -357,4 +357,36 @@ def copy(b: Builder, x: Value, source: Value, non_blocking: bool = False) -> Val
     return b.value(source, x.dtype, x.shape)
 
 
-__all__ = ["result_type", "widened"]
+# Shifts
+
+
+@lowering(aten.bitwise_left_shift.Tensor, aten.bitwise_left_shift.Tensor_Scalar, aten.bitwise_left_shift.Scalar_Tensor)
+def left_shift(b: Builder, x: Operand, y: Operand) -> Value:
+    """A count that is negative or not below the width gives 0, as ATen's kernel does."""
+    left, count = together(b, [x, y], b.out.dtype)
+    return b.select(_in_width(b, count), b.binary("shift_left", left, count), b.like(left, 0))
+
+
+@lowering(aten.bitwise_right_shift.Tensor, aten.bitwise_right_shift.Tensor_Scalar, aten.bitwise_right_shift.Scalar_Tensor)
+def right_shift(b: Builder, x: Operand, y: Operand) -> Value:
+    """Arithmetic for signed types; a count that is negative or not below the width shifts everything but the sign out."""
+    left, count = together(b, [x, y], b.out.dtype)
+    if not left.dtype.is_signed:
+        return b.select(_in_width(b, count), b.binary("shift_right_logical", left, count), b.like(left, 0))
+    shifted = b.binary("shift_right_arithmetic", left, count)
+    nothing = b.binary("shift_right_arithmetic", left, b.like(left, 8 * left.dtype.itemsize - 1))
+    return b.select(_in_width(b, count), shifted, nothing)
+
+
+def _in_width(b: Builder, count: Value) -> Value:
+    fits = b.compare("LT", count, b.like(count, 8 * count.dtype.itemsize))
+    return b.binary("and", fits, b.compare("GE", count, b.like(count, 0))) if count.dtype.is_signed else fits
+
+
+def _integers_only(x: Any, y: Any) -> str | None:
+    floating = any(isinstance(v, float) or (isinstance(v, torch.Tensor) and v.dtype.is_floating_point) for v in (x, y))
+    return "a shift of floating-point numbers" if floating else None
+
+
+lowering(aten.__lshift__.Tensor, aten.__lshift__.Scalar, guard=_integers_only)(left_shift)
+lowering(aten.__rshift__.Tensor, aten.__rshift__.Scalar, guard=_integers_only)(right_shift)

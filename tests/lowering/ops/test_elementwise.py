@@ -1,0 +1,66 @@
+"""Elementwise ops at the edges where engines differ: shifts, division, rounding, conversions, NaN."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from tests.lowering.opcheck import check
+
+EDGES = torch.tensor([0.0, -0.0, 0.5, 1.5, 2.5, -0.5, -1.5, 3.7, -3.7, math.inf, -math.inf, math.nan])
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8])
+def test_shifts(dtype: torch.dtype) -> None:
+    counts = [0, 1, 7, 8, 31, 63, 64, 100] + ([-1, -7] if dtype.is_signed else [])
+    x = torch.tensor([1, 5, 100, 127] + ([-1, -100] if dtype.is_signed else [200]), dtype=dtype)
+    y = torch.tensor(counts, dtype=dtype)
+    check(
+        lambda x, y: (x[:, None] << y, x[:, None] >> y, torch.bitwise_left_shift(x[:, None], y), torch.bitwise_right_shift(x[:, None], y)),
+        x,
+        y,
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_rounding_sign_and_division(dtype: torch.dtype) -> None:
+    x = EDGES.to(dtype)
+    y = torch.tensor([1.0, -2.0, 0.3, 0.0], dtype=dtype)
+    check(lambda x: (x.round(), x.trunc(), x.floor(), x.ceil(), x.sign(), x.isnan(), x.isinf(), x.abs()), x)
+    check(lambda x, y: (x[:, None] % y, torch.fmod(x[:, None], y), torch.div(x[:, None], y, rounding_mode="trunc"), x[:, None] / y), x, y)
+    check(lambda x, y: torch.floor_divide(x[:, None], y), x, y)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.int64])
+def test_integer_division_signs(dtype: torch.dtype) -> None:
+    x, y = torch.tensor([7, -7, 8, -8, 0], dtype=dtype), torch.tensor([3, -3, 2, -2], dtype=dtype)
+    check(lambda x, y: (x[:, None] // y, x[:, None] % y, torch.fmod(x[:, None], y), torch.div(x[:, None], y, rounding_mode="trunc")), x, y)
+
+
+def test_int64_beyond_32_bits() -> None:
+    check(lambda x: (x * 10**9, x + 2**40, (x * 10**9) // 7, (x * 10**9) % 1000), torch.arange(11))
+
+
+def test_powers() -> None:
+    x = torch.tensor([-2.0, -0.0, 0.0, 0.5, 3.0, math.inf, math.nan])
+    check(lambda x: tuple(x**p for p in (0, 0.5, 1, 2, 3, -1, -2, -0.5, 2.5)), x)
+    check(lambda x, y: x[:, None] ** y, x, torch.tensor([0.0, 1.0, 2.0, -1.0, 0.5]))
+    check(lambda x: (x**2, x**3, 2 ** x.abs()), torch.arange(-3, 4))
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.int8, torch.int32, torch.int64, torch.uint8, torch.bool, torch.float16, torch.bfloat16, torch.float64]
+)
+def test_conversions_from_float(dtype: torch.dtype) -> None:
+    x = torch.tensor([0.0, -0.0, 0.9, -0.9, 3.7, 100.2, 127.0])
+    check(lambda x: x.to(dtype), x)
+
+
+def test_bfloat16_round_trip_is_kept() -> None:
+    x = torch.randn(1000)
+    check(lambda x: x.bfloat16().float(), x, rtol=0, atol=0)
+    check(
+        lambda q, c, s: q * c + torch.cat([-q[:, 4:], q[:, :4]], 1) * s, *(torch.randn(16, 8).bfloat16() for _ in range(3)), rtol=0, atol=0
+    )
