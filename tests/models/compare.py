@@ -30,6 +30,8 @@ BACKEND = os.environ.get("ND_TEST_BACKEND", "neuron")
 FLOOR = {torch.float32: 1e-5, torch.bfloat16: 2.0**-7}
 FACTOR = {torch.float32: 2, torch.bfloat16: 4}
 TYPICAL_RATIO = 1.5
+ENOUGH_TENSORS = 10
+"""A mean over fewer tensors is as much luck as one tensor's error."""
 GRADIENT_SCALE = 0.1
 SEED = 7
 
@@ -205,5 +207,5 @@ def check(compiled: Result, eager: Result, exact: Result, dtype: torch.dtype = t
     found = errors(compiled, eager, exact, dtype)
     bad = [e for e in found if not e.ok]
     assert not bad, "\n".join(f"{e.name}: error {e.compiled:.3g}, eager's {e.eager:.3g}, allowed {e.allowed:.3g}" for e in bad)
-    if dtype == torch.bfloat16:
+    if dtype == torch.bfloat16 and len(found) >= ENOUGH_TENSORS:
         assert typical_ratio(found) <= TYPICAL_RATIO, f"over all tensors {typical_ratio(found):.2f} times as far from float64 as eager"
