@@ -16,7 +16,7 @@ from neuron_dynamo.compilers.base import Compiler
 from neuron_dynamo.dump import dump
 from neuron_dynamo.errors import CompilerError, CompilerMissingError
 from neuron_dynamo.fallback import check_placement
-from neuron_dynamo.inspection import collecting
+from neuron_dynamo.inspection import collecting, fake_mode
 from neuron_dynamo.logs import announce
 from neuron_dynamo.lowering.program import Program
 from neuron_dynamo.options import Options
@@ -52,8 +52,7 @@ def compile_graph(gm: GraphModule, kind: str, options: Options, visible: int) ->
         _lower_only(gm, segments, options, outcome)
         inspected.append(outcome)
         dump(outcome, options)
-        gm.recompile()
-        return _boxed(gm)
+        return _empty_results(gm)
     keys: list[CacheKey] = []
 
     def native(segment: Segment, results: set[Node]) -> tuple[Executable, Sources, Results]:
@@ -100,11 +99,24 @@ def _lower_only(gm: GraphModule, segments: list[Segment], options: Options, outc
                 outcome.programs.append(ProgramReport(key.digest, Cache(options).level(key), program.stablehlo))
 
 
-def _boxed(gm: GraphModule) -> Callable[[list[Any]], Any]:
-    def run(inputs: list[Any]) -> Any:
-        given = inputs[:]
-        inputs.clear()
-        return gm.forward(*given)
+def _empty_results(gm: GraphModule) -> Callable[[list[Any]], Any]:
+    """What stands for a compiled graph in an inspection: fake tensors of the traced shapes, and inputs that are outputs."""
+    inputs = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    (output,) = (n for n in gm.graph.nodes if n.op == "output")
+
+    def run(given: list[Any]) -> Any:
+        arguments = dict(zip(inputs, given, strict=True))
+        mode = fake_mode(given)
+        given.clear()
+
+        def result(node: Node) -> Any:
+            value = node.meta["val"]
+            if node in arguments or not isinstance(value, torch.Tensor):
+                return arguments.get(node, value)
+            with mode:
+                return torch.empty_strided(tuple(value.shape), value.stride(), dtype=value.dtype)
+
+        return list(torch.fx.node.map_arg(output.args[0], result))
 
     run._boxed_call = True  # type: ignore[attr-defined]
     return run

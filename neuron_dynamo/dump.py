@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from pathlib import Path
 
@@ -16,7 +17,7 @@ def dump(outcome: GraphReport, options: Options) -> None:
     4_program_<n>.hlo.txt, ops.json, report.json. Files of earlier runs are overwritten, never deleted. Trouble costs a warning."""
     if options.dump_dir is None:
         return
-    directory = Path(options.dump_dir).expanduser() / f"{outcome.name}-{(outcome.key or 'host')[:12]}"
+    directory = Path(options.dump_dir).expanduser() / re.sub(r"[^\w-]", "_", f"{outcome.name}-{(outcome.key or 'host')[:12]}")
     texts = {"1_aot.fx": outcome.fx, "2_passes.fx": outcome.passes_fx}
     for number, program in enumerate(outcome.programs):
         texts[f"3_program_{number}.stablehlo.mlir"] = program.stablehlo

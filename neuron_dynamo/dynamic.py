@@ -5,15 +5,14 @@ A new shape costs one lowering, never a Dynamo recompile.
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch._subclasses import FakeTensorMode
-from torch.fx import GraphModule
-from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.traceback import preserve_node_meta
+from torch.fx import Graph, GraphModule, Node
 
 Compiled = Callable[[list[Any]], list[Any]]
 
@@ -63,9 +62,35 @@ class SpecialisedGraph:
 
 
 def concrete(gm: GraphModule, inputs: list[Any]) -> GraphModule:
-    """`gm` traced again with the sizes of `inputs`; numbers among the inputs become unused placeholders."""
+    """`gm` with the sizes of `inputs`: shapes propagated anew, numbers computed and written into the arguments that took them.
+
+    Without a tracer, whose state is the process's: other threads may be calling compiled functions.
+    """
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    fakes = [mode.from_tensor(v, static_shapes=True) if isinstance(v, torch.Tensor) else v for v in inputs]
-    with mode, preserve_node_meta():
-        traced: GraphModule = make_fx(torch.fx.Interpreter(gm).run, tracing_mode="real", record_module_stack=False)(*fakes)
-    return traced
+    given = iter(inputs)
+    graph = Graph()
+    values: dict[Node, Any] = {}
+    nodes: dict[Node, Node] = {}
+
+    def argument(node: Node) -> Any:
+        return nodes.get(node, values[node])
+
+    with mode:
+        for node in gm.graph.nodes:
+            if node.op == "output":
+                graph.output(torch.fx.node.map_arg(node.args[0], argument))
+                continue
+            if node.op == "placeholder":
+                value = next(given)
+                values[node] = mode.from_tensor(value, static_shapes=True) if isinstance(value, torch.Tensor) else value
+            elif node.op == "get_attr":
+                values[node] = operator.attrgetter(str(node.target))(gm)
+            else:
+                args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
+                values[node] = node.target(*args, **kwargs)
+            if node.op == "placeholder" or not (values[node] is None or isinstance(values[node], (bool, int, float))):
+                copy = graph.node_copy(node, argument)
+                copy.meta = {**node.meta, "val": values[node]}
+                if isinstance(values[node], (torch.Tensor, tuple, list)) or node.op == "get_attr":
+                    nodes[node] = copy
+    return GraphModule(gm, graph)

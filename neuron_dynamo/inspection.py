@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeCopyMode, FakeTensorMode
 from torch.utils import _pytree as pytree
 
+from neuron_dynamo.errors import InspectError
 from neuron_dynamo.report import GraphReport
 
 _collecting: contextvars.ContextVar[list[GraphReport] | None] = contextvars.ContextVar("neuron_dynamo_inspection", default=None)
@@ -33,13 +34,14 @@ def inspect(model: Callable[..., Any], *args: Any, options: Mapping[str, Any] | 
 
     Neither runs the model nor its compiler: parameters and tensor arguments (real or fake) are replaced by fake tensors of their
     shape. The cache is only asked whether it has each program. Backward graphs are included where a parameter or an input requires
-    grad and grad mode is on. Raises what compiling would raise (UnsupportedOpError under fallback="error", OptionError ...).
+    grad and grad mode is on. Raises InspectError where the model
+    depends on the data, and what compiling would raise (UnsupportedOpError under fallback="error", OptionError ...).
     """
     from neuron_dynamo.backend import neuron
     from neuron_dynamo.options import Options
 
     Options.resolve(options)
-    mode = _fake_mode((args, kwargs, list(model.parameters()) if isinstance(model, torch.nn.Module) else []))
+    mode = fake_mode((args, kwargs, list(model.parameters()) if isinstance(model, torch.nn.Module) else []))
     if isinstance(model, torch.nn.Module):
         with FakeCopyMode(mode):
             model = copy.deepcopy(model)
@@ -56,6 +58,11 @@ def inspect(model: Callable[..., Any], *args: Any, options: Mapping[str, Any] | 
             torch.compile(model, backend=backend, options=dict(options) if options else None)(*args, **kwargs)
     except torch._dynamo.exc.BackendCompilerFailed as failure:
         raise failure.inner_exception from None
+    except (DataDependentOutputException, DynamicOutputShapeException) as error:
+        raise InspectError(
+            f"the model reads the value of a tensor, which an inspection does not have: {error}",
+            remedy="compile and run it, and read neuron_dynamo.reports()",
+        ) from error
     finally:
         _collecting.reset(token)
     return Report(graphs)
@@ -66,7 +73,7 @@ def collecting() -> list[GraphReport] | None:
     return _collecting.get()
 
 
-def _fake_mode(tree: Any) -> FakeTensorMode:
+def fake_mode(tree: Any) -> FakeTensorMode:
     """The mode of the fake tensors among the arguments, else a new one."""
     for leaf in pytree.tree_leaves(tree):
         if isinstance(leaf, torch._subclasses.FakeTensor):

@@ -400,3 +400,44 @@ def test_mutated_inputs_are_aliases_of_the_program(monkeypatch: pytest.MonkeyPat
     (signature,) = signatures
     ((output, argument),) = signature.aliases
     assert signature.outputs[output] == signature.inputs[argument]
+
+
+def test_overlapping_inputs_returned_after_mutation() -> None:
+    def fn(a: torch.Tensor, b: torch.Tensor) -> Any:
+        return a.add_(1), b.mul_(2)
+
+    ours, theirs = torch.arange(24.0), torch.arange(24.0)
+    got, wanted = compiled(fn)(ours[:10], ours[5:15]), fn(theirs[:10], theirs[5:15])
+    torch.testing.assert_close(got, wanted)
+    torch.testing.assert_close(ours, theirs)
+    assert [t.storage_offset() for t in got] == [t.storage_offset() for t in wanted]
+
+
+def test_a_part_of_a_result_shares_its_memory() -> None:
+    y, part = compiled(lambda x: ((y := x + 1), y[1]))(torch.zeros(4, 6))
+    y.zero_()
+    same(part, torch.zeros(6))
+    assert part.storage_offset() == 6
+
+
+def test_new_shapes_from_several_threads() -> None:
+    functions = [compiled(lambda x, k=k: (x @ x.t() * k).softmax(-1), dynamic=True) for k in (1, 2)]
+    for f in functions:
+        f(torch.randn(4, 8))
+    wrong: list[str] = []
+
+    def work(offset: int) -> None:
+        for step in range(12):
+            x = torch.randn(5 + (step + offset) % 4, 8)
+            k = (step + offset) % 2
+            try:
+                torch.testing.assert_close(functions[k](x), (x @ x.t() * (k + 1)).softmax(-1))
+            except Exception as error:
+                wrong.append(repr(error))
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong, wrong[0]

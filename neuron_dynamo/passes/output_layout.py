@@ -19,7 +19,11 @@ def output_layout(gm: GraphModule, visible: int) -> None:
     for index, node in enumerate(values[:visible]):
         if isinstance(node, Node) and node.op == "call_function" and HOST not in node.meta:
             value = node.meta.get("val")
-            if isinstance(value, torch.Tensor) and value.layout == torch.strided and not value.is_contiguous():
+            if (
+                isinstance(value, torch.Tensor)
+                and value.layout == torch.strided
+                and not (value.is_contiguous() and value.storage_offset() == 0)
+            ):
                 with gm.graph.inserting_before(output):
                     values[index] = _laid_out(gm, node, value)
     output.args = (tuple(values),)
@@ -28,7 +32,9 @@ def output_layout(gm: GraphModule, visible: int) -> None:
 def _laid_out(gm: GraphModule, node: Node, value: torch.Tensor) -> Node:
     order = sorted(range(value.ndim), key=lambda d: value.stride()[d], reverse=True)
     dense = value.permute(order)
-    if dense.is_contiguous():
+    if value.storage_offset() != 0:  # AOTAutograd rebuilds views of mutated inputs from what it finds here
+        result = gm.graph.call_function(copy_to_strides, (node, list(value.stride()), int(value.storage_offset())))
+    elif dense.is_contiguous():
         compact = gm.graph.call_function(aten.permute.default, (node, order))
         compact.meta = {**node.meta, "val": dense.clone(memory_format=torch.contiguous_format)}
         # Not permute: a dim of size 1 may have any stride.

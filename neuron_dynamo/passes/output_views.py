@@ -22,7 +22,9 @@ def output_views(gm: GraphModule) -> None:
     """Rewrite the outputs of `gm` in place; the replayed nodes carry meta[HOST]."""
     (output,) = (n for n in gm.graph.nodes if n.op == "output")
     overwritten = {n.args[0] for n in gm.graph.nodes if mutates(n)}
-    chains = {node: _chain(node, overwritten) for node in output.all_input_nodes}
+    whole = {node: _chain(node, overwritten) for node in output.all_input_nodes}
+    shared: Counter[Any] = Counter(chain[-1].args[0] if chain else node for node, chain in whole.items())
+    chains = {node: chain if _kept(chain, shared) else _above_narrowing(chain) for node, chain in whole.items()}
     bases = Counter(chain[-1].args[0] if chain else node for node, chain in chains.items())
     replayed: dict[Node, Node] = {}
 
@@ -60,7 +62,8 @@ def _same_layout(chain: list[Node]) -> bool:
                 value = view.target(value, *view.args[1:], **view.kwargs)  # type: ignore[operator]
         except (RuntimeError, ValueError):
             return False
-    return bool(value.stride() == chain[0].meta["val"].stride())
+    traced = chain[0].meta["val"]
+    return bool(value.stride() == traced.stride() and value.storage_offset() == traced.storage_offset())
 
 
 def _chain(node: Node, overwritten: set[Any]) -> list[Node]:
@@ -71,7 +74,17 @@ def _chain(node: Node, overwritten: set[Any]) -> list[Node]:
         node = node.args[0]
     if node.op == "placeholder":
         return [] if node in overwritten else chain
-    # Over a computed base: only the views above the last narrowing one, which would keep the whole base alive.
+    return chain
+
+
+def _kept(chain: list[Node], shared: Counter[Any]) -> bool:
+    """Whether the base of a chain exists after the call anyway: an input, or what other outputs are (views of) too."""
+    base = chain[-1].args[0] if chain else None
+    return isinstance(base, Node) and (base.op == "placeholder" or shared[base] > 1)
+
+
+def _above_narrowing(chain: list[Node]) -> list[Node]:
+    """The views above the last narrowing one, which would keep the whole of a base alive that nobody else wants."""
     for position, view in enumerate(chain):
         if view.target in NARROWING_VIEWS:
             return chain[:position]

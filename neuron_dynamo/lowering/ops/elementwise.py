@@ -14,6 +14,7 @@ import torch
 from neuron_dynamo.lowering.builder import Builder, Scalar, Value, compute_dtype
 from neuron_dynamo.lowering.promote import together
 from neuron_dynamo.lowering.registry import lowering
+from neuron_dynamo.lowering.structured import reduce, while_loop
 
 aten = torch.ops.aten
 prims = torch.ops.prims
@@ -264,7 +265,34 @@ def power(b: Builder, x: Operand, y: Operand) -> Value:
         if y in known and (dtype.is_floating_point or y in (1, 2, 3)):
             return b.convert(known[y](), dtype)
     left, right = together(b, [x, y], compute_dtype(dtype))
+    if not dtype.is_floating_point and not dtype.is_complex:
+        return _integer_power(b, left, right)
     return b.convert(b.binary("power", left, right), dtype)
+
+
+def _integer_power(b: Builder, base: Value, exponent: Value) -> Value:
+    """Square and multiply over every bit of the exponent, wrapping: XLA's own reads six. A negative exponent gives 1 for base 1,
+    1 or -1 for base -1, else 0, as ATen's kernel does."""
+
+    def more(carried: list[Value]) -> Value:
+        left = reduce(b, carried[2], range(carried[2].ndim), "max")
+        return b.compare("GT", left, b.like(left, 0))
+
+    def step(carried: list[Value]) -> list[Value]:
+        result, square, rest = carried
+        odd = b.compare("NE", b.binary("and", rest, b.like(rest, 1)), b.like(rest, 0))
+        halved = b.binary("shift_right_logical", rest, b.like(rest, 1))
+        return [b.select(odd, b.mul(result, square), result), b.mul(square, square), halved]
+
+    one, zero = b.like(base, 1), b.like(base, 0)
+    if not base.dtype.is_signed:
+        return while_loop(b, [one, base, exponent], more, step)[0]
+    power = while_loop(b, [one, base, b.max(exponent, zero)], more, step)[0]
+    odd = b.compare("NE", b.binary("and", exponent, one), zero)
+    minus = b.like(base, -1)
+    inverse = b.select(b.compare("EQ", base, minus), b.select(odd, minus, one), zero)
+    inverse = b.select(b.compare("EQ", base, one), one, inverse)
+    return b.select(b.compare("LT", exponent, zero), inverse, power)
 
 
 # Comparison and logic

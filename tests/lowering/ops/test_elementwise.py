@@ -64,3 +64,12 @@ def test_bfloat16_round_trip_is_kept() -> None:
     check(
         lambda q, c, s: q * c + torch.cat([-q[:, 4:], q[:, :4]], 1) * s, *(torch.randn(16, 8).bfloat16() for _ in range(3)), rtol=0, atol=0
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int32, torch.int64])
+def test_integer_powers(dtype: torch.dtype) -> None:
+    signed = dtype.is_signed
+    base = torch.tensor([0, 1, 2, 3] + ([-1, -2, -3] if signed else [255]), dtype=dtype)
+    exponent = torch.tensor([0, 1, 2, 5, 63, 64, 65, 100, 127] + ([-1, -2, -3] if signed else []), dtype=dtype)
+    check(lambda x, e: x[:, None] ** e, base, exponent)
+    check(lambda x: (x**0, x**4, x**65), base)
