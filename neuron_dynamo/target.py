@@ -33,6 +33,8 @@ _HOST_DTYPES = _NEURON_DTYPES | {
     torch.float8_e5m2fnuz,
     torch.float8_e8m0fnu,
 }
+RESTRICTED_OPS = frozenset({"cholesky", "fft", "sort", "triangular_solve", "while"})
+"""StableHLO ops that some targets refuse."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,8 @@ class Target:
 
     `lnc` is the logical NeuronCore configuration (physical cores per logical core). `dtypes` are those that its compiler
     takes; `custom_calls` the custom-call targets that it understands. `widening_dot` tells whether a dot_general may have a
-    wider result than its operands: XLA CPU refuses some of these (bf16 x bf16 = f32) when it runs them.
+    wider result than its operands: XLA CPU refuses some of these (bf16 x bf16 = f32) when it runs them. `ops` are those of
+    the StableHLO ops in RESTRICTED_OPS that its compiler takes; all other ops are taken by every target.
     """
 
     name: str
@@ -50,6 +53,7 @@ class Target:
     dtypes: frozenset[torch.dtype]
     custom_calls: frozenset[str] = frozenset()
     widening_dot: bool = True
+    ops: frozenset[str] = frozenset()
 
     @property
     def is_host(self) -> bool:
@@ -58,7 +62,7 @@ class Target:
 
 _TARGETS = {
     # XLA legalises the serialised CHLO erf to its own `erf` opcode.
-    "host": Target("host", 1, (1,), _HOST_DTYPES, frozenset({"mhlo.erf"}), widening_dot=False),
+    "host": Target("host", 1, (1,), _HOST_DTYPES, frozenset({"mhlo.erf"}), widening_dot=False, ops=RESTRICTED_OPS),
     "trn1": Target("trn1", 1, (1,), _NEURON_DTYPES),
     "inf2": Target("inf2", 1, (1,), _NEURON_DTYPES),
     "trn2": Target("trn2", 2, (1, 2), _NEURON_DTYPES),

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
+import inspect
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
+
+from neuron_dynamo.target import Target
 
 Rule = Callable[..., Any]
 RuleT = TypeVar("RuleT", bound=Rule)
@@ -16,10 +20,22 @@ Guard = Callable[..., str | None]
 @dataclass(frozen=True)
 class Entry:
     """A rule and its guard. The guard sees the FX node's args and kwargs (with fake tensors for nodes) and returns why
-    this use of the op cannot be lowered natively, or None."""
+    this use of the op cannot be lowered natively, or None. A guard with a keyword-only `target` gets the Target too."""
 
     rule: Rule
     guard: Guard | None
+
+    def why_not(self, target: Target, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
+        """What the guard says of this use on `target`; None where there is no guard."""
+        if self.guard is None:
+            return None
+        return self.guard(*args, **kwargs, target=target) if _asks_target(self.guard) else self.guard(*args, **kwargs)
+
+
+@functools.cache
+def _asks_target(guard: Guard) -> bool:
+    parameter = inspect.signature(guard).parameters.get("target")
+    return parameter is not None and parameter.kind is inspect.Parameter.KEYWORD_ONLY
 
 
 _RULES: dict[Any, Entry] = {}

@@ -28,7 +28,7 @@ def why_not_native(node: Node, target: Target) -> str | None:
             return None
         args = torch.fx.node.map_arg(node.args, lambda n: n.meta["val"])
         kwargs = torch.fx.node.map_arg(node.kwargs, lambda n: n.meta["val"])
-        return entry.guard(*args, **kwargs)
+        return entry.why_not(target, args, kwargs)
     if node.target in TORCH_MLIR_OPS:
         if any(
             isinstance(n.meta["val"], torch.Tensor) and (n.meta["val"].ndim == 0 or n.meta["val"].numel() == 0)
