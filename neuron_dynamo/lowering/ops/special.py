@@ -82,17 +82,11 @@ def _digamma(b: Builder, x: Value) -> Value:
     return b.select(b.compare("EQ", x, b.like(x, 0)), pole, b.chlo("digamma", [x], x.shape, x.dtype))
 
 
-def _i1(b: Builder, x: Value) -> Value:
-    return b.mul(b.chlo("bessel_i1e", [x], x.shape, x.dtype), b.unary("exponential", b.unary("abs", x)))
-
-
 for _op, _body in {
     aten.erf: erf_of,
     aten.erfc: _chlo("erfc"),
     aten.erfinv: _chlo("erf_inv"),
     aten.lgamma: _chlo("lgamma"),
-    aten.special_i1e: _chlo("bessel_i1e"),
-    aten.special_i1: _i1,
     aten.log2: _log2,
     aten.log10: _log10,
     aten.exp2: _exp2,
