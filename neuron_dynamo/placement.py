@@ -31,8 +31,8 @@ class Placement:
         """One row a call_function node, in graph order."""
         rows = []
         for node in self.nodes:
-            reason = self.natural.get(node) or self.forced.get(node, "")
-            rows.append(OpReport(op_name(node), "native" if self.is_native(node) else "host", reason, source_of(node)))
+            where = "runtime" if node in self.natural else "host" if node in self.forced else "native"
+            rows.append(OpReport(op_name(node), where, self.natural.get(node) or self.forced.get(node, ""), source_of(node)))
         return rows
 
 

@@ -15,7 +15,11 @@ from neuron_dynamo.errors import SourceLine
 
 @dataclass(frozen=True)
 class OpReport:
-    """One op of the FX graph: its name, placement ("native" or "host"), why it is on the host ("" if native), the user's line."""
+    """One op of the FX graph: its name, placement, why it has that ("" if native) and the user's line.
+
+    The placement is "native" (in a program), "host" (eager PyTorch, for want of a lowering) or "runtime" (what is done around programs on
+    any target: views of outputs, writes into inputs, random state).
+    """
 
     name: str
     placement: str
@@ -99,7 +103,7 @@ class GraphReport:
 
     @property
     def host(self) -> int:
-        """Number of ops that run on the host."""
+        """Number of ops that run on the host for want of a native lowering."""
         return sum(op.placement == "host" for op in self.ops)
 
     @contextlib.contextmanager

@@ -26,7 +26,7 @@ def test_reports_every_graph_and_runs_none() -> None:
         assert (
             graph.stablehlo.startswith("module {") and graph.hlo.startswith("HloModule") and graph.cache == "miss" and len(graph.key) == 64
         )
-        assert graph.native > 0 and {op.placement for op in graph.ops} <= {"native", "host"}
+        assert graph.native > 0 and {op.placement for op in graph.ops} <= {"native", "runtime"}
     torch.testing.assert_close(dict(model.state_dict()), before)
     assert torch.equal(torch.get_rng_state(), state)
     assert neuron_dynamo.reports() == []

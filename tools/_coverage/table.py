@@ -1,0 +1,131 @@
+"""The table that the repository keeps (docs/op_coverage.json, and docs/op_coverage.md made from it), and how it is read, written and checked.
+
+The JSON holds for each unit the verdict letters of its cases, run-length coded ("N22 P2 W1"), and the ops at fault. Everything else is derived.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tools._coverage.cases import DTYPES, Unit
+from tools._coverage.judge import FAULTS, VERDICTS
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+JSON, MARKDOWN = DOCS / "op_coverage.json", DOCS / "op_coverage.md"
+
+
+class Results:
+    """Verdicts by unit and case, kept as they come in a file of JSON lines, so that a run can be broken off and taken up again."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.verdicts: dict[Unit, dict[int, dict[str, Any]]] = defaultdict(dict)
+        if path.exists():
+            for line in path.read_text().splitlines():
+                *unit, number, verdict = json.loads(line)
+                self.verdicts[Unit(*unit)][number] = verdict
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.file = path.open("a", buffering=1)
+
+    def record(self, unit: Unit, number: int, verdict: dict[str, Any]) -> None:
+        self.verdicts[unit][number] = verdict
+        self.file.write(json.dumps([unit.database, unit.name, unit.dtype, unit.direction, number, verdict]) + "\n")
+
+    def forget(self, units: Iterable[Unit], letters: str) -> None:
+        """Drop the verdicts of these units that are among `letters`, to be judged again."""
+        for unit in units:
+            for number in [n for n, v in self.verdicts[unit].items() if v["letter"] in letters]:
+                del self.verdicts[unit][number]
+
+
+def encode(letters: list[str]) -> str:
+    """["N", "N", "P"] -> "N2 P1"."""
+    runs: list[tuple[str, int]] = []
+    for letter in letters:
+        if runs and runs[-1][0] == letter:
+            runs[-1] = (letter, runs[-1][1] + 1)
+        else:
+            runs.append((letter, 1))
+    return " ".join(f"{letter}{count}" for letter, count in runs)
+
+
+def decode(text: str) -> list[str]:
+    """The inverse of encode."""
+    return [letter for letter, count in re.findall(r"(\D)(\d+)", text) for _ in range(int(count))]
+
+
+def to_table(results: dict[Unit, dict[int, dict[str, Any]]]) -> dict[str, Any]:
+    """What the repository keeps of complete results."""
+    cases, ops = {}, {}
+    for unit in sorted(results):
+        found = {n: v for n, v in results[unit].items() if n >= 0}
+        if not found:
+            continue
+        cases[str(unit)] = encode([found[n]["letter"] if n in found else "?" for n in range(max(found) + 1)])
+        blamed = Counter(op for v in found.values() if v["letter"] in "PH" for op in v.get("ops", ()))
+        if blamed:
+            ops[str(unit)] = dict(blamed.most_common())
+    seconds = [v["seconds"] for found in results.values() for v in found.values() if v.get("seconds") and v["letter"] == "N"]
+    return {"cases": cases, "host_ops": ops, "median_first_call_seconds": round(median(seconds), 3) if seconds else None}
+
+
+def check(table: dict[str, Any], unit: Unit, number: int, verdict: dict[str, Any]) -> str:
+    """How a verdict contradicts the table; '' if it does not."""
+    letters = decode(table["cases"].get(str(unit), ""))
+    stored = letters[number] if 0 <= number < len(letters) else "?"
+    if verdict["letter"] == stored:
+        return ""
+    return f"{unit} case {number} is {verdict['letter']}, the table says {stored}. {verdict.get('detail', '')} {'; '.join(verdict.get('ops', ()))}"
+
+
+def share(letters: Counter[str]) -> tuple[int, int]:
+    """(native cases, cases that PyTorch traces whole and that compute something)."""
+    return letters["N"], sum(letters[k] for k in "NPH" + FAULTS)
+
+
+def markdown(table: dict[str, Any], trn2: dict[str, str] | None = None) -> str:
+    """The readable form: a summary, then every op that is not native throughout, with the reason."""
+    lines = [
+        "# Op coverage",
+        "",
+        "Made by `./tools/op_coverage --all --write`; do not edit. Host target; nothing here ran on a Trainium device.",
+        "Letters: " + "; ".join(f"**{letter}** {text}" for letter, text in VERDICTS.items()) + ".",
+        "",
+        *summary(table),
+        "",
+        "## Ops that are not native throughout",
+        "",
+        "| op | dtype, direction | cases | on the host, or why not |",
+        "|---|---|---|---|",
+    ]
+    for key, runs in table["cases"].items():
+        letters = Counter(decode(runs))
+        if set(letters) <= {"N", "-", "X"}:
+            continue
+        database, name, dtype, direction = key.split("/")
+        why = "; ".join(table["host_ops"].get(key, {})) or ", ".join(VERDICTS[k] for k in letters if k in "B" + FAULTS)
+        cases = " ".join(f"{k}{n}" for k, n in letters.items())
+        lines.append(f"| {'' if database == 'op' else database + ': '}{name} | {dtype}, {direction} | {cases} | {why.replace('|', '/')} |")
+    return "\n".join(lines) + "\n"
+
+
+def summary(table: dict[str, Any]) -> list[str]:
+    """Rows by database, dtype and direction."""
+    groups: dict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
+    for key, runs in table["cases"].items():
+        database, _, dtype, direction = key.split("/")
+        groups[database, dtype, direction].update(decode(runs))
+    lines = ["| database | dtype | direction | cases | " + " | ".join(VERDICTS) + " | native |", "|---|---|---|---" + "|---" * len(VERDICTS) + "|---|"]
+    order = sorted(groups, key=lambda g: (("op", "module", "optimizer", "hop", "custom_op").index(g[0]), DTYPES.index(g[1]), g[2] == "backward"))
+    for group in order:
+        letters = groups[group]
+        native, whole = share(letters)
+        figure = f"{100 * native / whole:.1f}%" if whole else "-"
+        lines.append(f"| {' | '.join(group)} | {letters.total()} | {' | '.join(str(letters[k]) for k in VERDICTS)} | {figure} |")
+    return lines

@@ -1,0 +1,74 @@
+"""A process that judges units. Each line of standard input is a job {"unit": [...], "skip": n, "only": [...] or null, "batch": k}; each line that it writes tells
+a case about to start or a verdict, so that whoever reads knows which case a crash or a hang belongs to."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+from typing import Any
+
+MEMORY = 10 * 2**30
+
+
+def main() -> None:
+    """Read jobs until standard input ends."""
+    out = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # what ops print must not mix with verdicts
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    import torch
+
+    torch.set_num_threads(1)
+    import warnings
+
+    warnings.simplefilter("ignore")
+    from tools._coverage.cases import Unit
+
+    def say(message: dict[str, Any]) -> None:
+        out.write(json.dumps(message) + "\n")
+
+    say({"ready": True})
+    for line in sys.stdin:
+        job = json.loads(line)
+        try:
+            _unit(Unit(*job["unit"]), set(job["done"]), job["only"], job["batch"], say)
+        except Exception as error:
+            say({"broken": f"{type(error).__name__}: {error}"[:400]})
+        say({"end": True})
+
+
+def _unit(unit: Any, done: set[int], only: list[int] | None, batch: int, say: Any) -> None:
+    from tools._coverage.cases import cases
+    from tools._coverage.judge import judge, judge_together
+
+    todo: list[tuple[int, Any]] = []
+    total = 0
+
+    def flush() -> None:
+        if len(todo) > 1:
+            say({"start": [number for number, _ in todo]})
+            if judge_together([case for _, case in todo]):
+                for number, _ in todo:
+                    say({"case": number, "letter": "N"})
+                todo.clear()
+        for number, case in todo:
+            say({"start": [number]})
+            say({"case": number, **judge(case).to_json()})
+        todo.clear()
+
+    first = True
+    for number, case in enumerate(cases(unit)):
+        total = number + 1
+        if number in done or (only is not None and number not in only):
+            continue
+        todo.append((number, case))
+        if first or len(todo) >= batch:
+            flush()
+            first = False
+    flush()
+    say({"total": total})
+
+
+if __name__ == "__main__":
+    main()
