@@ -16,10 +16,22 @@ Combiner = Callable[[Builder, Value, Value], Value]
 
 def logaddexp(b: Builder, x: Value, y: Value) -> Value:
     """log(exp(x) + exp(y)) without overflow; equal infinities give themselves."""
+    if x.dtype.is_complex:
+        return _complex_logaddexp(b, x, y)
     larger = b.max(x, y)
     apart = b.neg(b.unary("abs", b.sub(x, y)))
     total = b.add(larger, b.unary("log_plus_one", b.unary("exponential", apart)))
     return b.select(b.compare("EQ", x, y), b.add(x, b.like(x, math.log(2))), total)
+
+
+def _complex_logaddexp(b: Builder, x: Value, y: Value) -> Value:
+    """The same for complex numbers, which the real parts order."""
+    left, right = (b.emit("real", [v], v.shape, v.dtype.to_real()) for v in (x, y))
+    ordered = b.compare("GE", left, right)
+    larger, smaller = b.select(ordered, x, y), b.select(ordered, y, x)
+    total = b.add(larger, b.unary("log_plus_one", b.unary("exponential", b.sub(smaller, larger))))
+    nothing = b.compare("EQ", b.max(left, right), b.like(left, -math.inf))
+    return b.select(nothing, larger, total)
 
 
 COMBINERS: dict[str, Combiner] = {
@@ -39,7 +51,7 @@ def lowest(dtype: torch.dtype) -> Scalar:
     """Identity of max: -inf, or the least integer, or False."""
     if dtype == torch.bool:
         return False
-    return -math.inf if dtype.is_floating_point else torch.iinfo(dtype).min
+    return torch.iinfo(dtype).min if not dtype.is_floating_point and not dtype.is_complex else -math.inf
 
 
 def highest(dtype: torch.dtype) -> Scalar:
@@ -330,6 +342,17 @@ def dynamic_slice(b: Builder, x: Value, starts: Sequence[Value], sizes: Sequence
 def dynamic_update_slice(b: Builder, x: Value, update: Value, starts: Sequence[Value]) -> Value:
     """x with `update` written at 0-d integer `starts` (clamped into range)."""
     return b.emit("dynamic_update_slice", [x, update, *starts], x.shape, x.dtype)
+
+
+def triangular_solve(b: Builder, a: Value, y: Value, *, lower: bool, unit: bool = False) -> Value:
+    """x with a x = y: a [..., n, n] of which one triangle is read (`unit`: its diagonal as ones), y [..., n, k], equal batch dims."""
+    attributes = {
+        "left_side": mlir.boolean(True),
+        "lower": mlir.boolean(lower),
+        "unit_diagonal": mlir.boolean(unit),
+        "transpose_a": mlir.parse("#stablehlo<transpose NO_TRANSPOSE>"),
+    }
+    return b.emit("triangular_solve", [a, y], y.shape, y.dtype, attributes)
 
 
 def custom_call(b: Builder, target: str, operands: Sequence[Value], shape: Sequence[int], dtype: torch.dtype, text: str = "") -> Value:
