@@ -39,6 +39,7 @@ def _asks_target(guard: Guard) -> bool:
 
 
 _RULES: dict[Any, Entry] = {}
+_COMPLEX: dict[Any, Rule] = {}
 _loaded = False
 
 
@@ -56,6 +57,28 @@ def lowering(*targets: Any, guard: Guard | None = None) -> Callable[[RuleT], Rul
         return rule
 
     return register
+
+
+def complex_lowering(*targets: Any) -> Callable[[RuleT], RuleT]:
+    """Register a rule that takes the place of the one from `lowering` where an operand or the result is complex."""
+
+    def register(rule: RuleT) -> RuleT:
+        for target in targets:
+            assert target not in _COMPLEX, f"two complex lowering rules for {target}"
+            _COMPLEX[target] = rule
+        return rule
+
+    return register
+
+
+def _by_type(rule: Rule, complex_rule: Rule) -> Rule:
+    """`complex_rule` where a tensor operand or the first result is complex, else `rule`."""
+
+    def chosen(b: Any, *args: Any, **kwargs: Any) -> Any:
+        dtypes = [getattr(x, "dtype", None) for x in (*b.outs[:1], *args)]
+        return (complex_rule if any(d is not None and d.is_complex for d in dtypes) else rule)(b, *args, **kwargs)
+
+    return chosen
 
 
 def find(target: Any) -> Entry | None:
@@ -79,4 +102,7 @@ def load() -> None:
 
     for module in sorted(info.name for info in pkgutil.iter_modules(ops.__path__)):
         importlib.import_module(f"{ops.__name__}.{module}")
+    for target, complex_rule in _COMPLEX.items():
+        entry = _RULES[target]
+        _RULES[target] = Entry(_by_type(entry.rule, complex_rule), entry.guard)
     _loaded = True

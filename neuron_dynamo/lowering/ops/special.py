@@ -61,7 +61,7 @@ def _hyperbolic(b: Builder, x: Value) -> tuple[Value, Value, Value]:
     return size, growing, b.div(b.like(x, 0.25), growing)
 
 
-def _sinh(b: Builder, x: Value) -> Value:
+def sinh_of(b: Builder, x: Value) -> Value:
     """(e^x - e^-x) / 2, through expm1 where that would cancel."""
     size, growing, fading = _hyperbolic(b, x)
     one = b.like(x, 1)
@@ -71,7 +71,7 @@ def _sinh(b: Builder, x: Value) -> Value:
     return b.select(sign_bit(b, x), b.neg(result), result)
 
 
-def _cosh(b: Builder, x: Value) -> Value:
+def cosh_of(b: Builder, x: Value) -> Value:
     _, growing, fading = _hyperbolic(b, x)
     return b.add(growing, fading)
 
@@ -90,8 +90,8 @@ for _op, _body in {
     aten.log2: _log2,
     aten.log10: _log10,
     aten.exp2: _exp2,
-    aten.sinh: _sinh,
-    aten.cosh: _cosh,
+    aten.sinh: sinh_of,
+    aten.cosh: cosh_of,
     aten.asin: _chlo("asin"),
     aten.acos: _chlo("acos"),
     aten.atan: _chlo("atan"),
