@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -35,17 +36,22 @@ def _compile(gm: GraphModule, example_inputs: list[Any], options: Options) -> An
     from neuron_dynamo.aot_cache import aot_cache_config, aot_compiler, aot_fingerprint
     from neuron_dynamo.compilers import compiler_for
     from neuron_dynamo.inspection import collecting
+    from neuron_dynamo.passes.inline import inline_regions
     from neuron_dynamo.passes.recurrent import open_recurrent
     from neuron_dynamo.passes.table import LazyTable
     from neuron_dynamo.stored import admit, restore
 
     def compiler(kind: str) -> Any:
         def run(graph: GraphModule, inputs: Sequence[Any]) -> Any:
-            from neuron_dynamo.compile import compile_graph
+            from neuron_dynamo.compile import compile_graph, on_host
             from neuron_dynamo.dynamic import compile_any
 
             visible = _visible_outputs(graph, kind)
-            return compile_any(graph, lambda static: compile_graph(static, kind, options, visible))
+
+            def static(graph: GraphModule, everything: bool) -> Any:
+                return compile_graph(graph, kind, options, sys.maxsize if everything else visible)
+
+            return compile_any(graph, static, lambda node, reason: on_host(node, reason, kind, options))
 
         return aot_compiler(run)
 
@@ -54,6 +60,7 @@ def _compile(gm: GraphModule, example_inputs: list[Any], options: Options) -> An
 
         return partition_joint(joint, inputs, options.rng, **kwargs)
 
+    inline_regions(gm)
     open_recurrent(gm)
     if collecting() is None:
         settings = aot_cache_config(options, aot_fingerprint(options, compiler_for(options)), restore, gm)

@@ -20,9 +20,10 @@ from neuron_dynamo.inspection import collecting, fake_mode
 from neuron_dynamo.logs import announce
 from neuron_dynamo.lowering.program import Program
 from neuron_dynamo.options import Options
+from neuron_dynamo.passes.higher_order import higher_order
 from neuron_dynamo.passes.partition import Segment, crossing, extract, partition
 from neuron_dynamo.passes.precision import precision
-from neuron_dynamo.placement import place, whole_graph_on_host
+from neuron_dynamo.placement import Placement, place, whole_graph_on_host
 from neuron_dynamo.report import GraphReport, ProgramReport
 from neuron_dynamo.runtime.base import Executable
 from neuron_dynamo.runtime.graph import CompiledGraph, HostStep, NativeStep, Slot, Step
@@ -38,7 +39,7 @@ def compile_graph(gm: GraphModule, kind: str, options: Options, visible: int) ->
     outcome = GraphReport(report.graph_name(options.model_name, kind), kind, target=options.target)
     outcome.fx = gm.print_readable(print_output=False)
     with outcome.stage("passes"):
-        gm = precision(gm, options.resolved_target, options.precision)
+        gm = _narrowed(gm, options)
         passes.run(gm, visible, options.rng)
         placement = place(gm, options)
         check_placement(placement, options)
@@ -67,6 +68,22 @@ def compile_graph(gm: GraphModule, kind: str, options: Options, visible: int) ->
     dump(outcome, options)
     announce(outcome)
     return compiled
+
+
+def _narrowed(gm: GraphModule, options: Options) -> GraphModule:
+    """`gm` with its higher-order ops expanded and its types narrowed to what the target has."""
+    higher_order(gm)
+    narrow = precision(gm, options.resolved_target, options.precision)
+    if narrow is not gm:
+        higher_order(narrow)  # the sub-graphs were traced anew
+    return narrow
+
+
+def on_host(node: Node, reason: str, kind: str, options: Options) -> None:
+    """Report an op that runs on the host outside of any graph that is compiled; `fallback="error"` refuses it."""
+    placement = Placement((node,), {}, {node: reason})
+    check_placement(placement, options)
+    report.record(GraphReport(report.graph_name(options.model_name, kind), kind, ops=placement.ops(), target=options.target))
 
 
 def _lower(

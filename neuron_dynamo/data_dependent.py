@@ -1,0 +1,118 @@
+"""Graphs with sizes or numbers that depend on data (nonzero, unique, item, boolean masks): cut into stages at the ops that make them.
+
+Such an op runs on the host (and is reported so), for no target's programs have dynamic shapes. What comes after it is compiled for the
+sizes that it made, once a size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+
+from neuron_dynamo.passes.partition import mutates
+
+Compiled = Callable[[list[Any]], list[Any]]
+
+
+def is_data_dependent(gm: GraphModule) -> bool:
+    """Whether an op of the graph makes a size or number out of data."""
+    return any(_makes_sizes(node) for node in gm.graph.nodes)
+
+
+def _makes_sizes(node: Node) -> bool:
+    return node.op == "call_function" and bool(node.meta.get("unbacked_bindings"))
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What runs between two cuts: takes and gives values by the node that made them. Either a compiled graph or one host op."""
+
+    takes: tuple[Node, ...]
+    gives: tuple[Node, ...]
+    run: Compiled
+
+
+class StagedGraph:
+    """Boxed callable over the stages of a graph, in order."""
+
+    def __init__(self, gm: GraphModule, compile_any: Callable[[GraphModule], Compiled], on_host: Callable[[Node, str], None]) -> None:
+        self._boxed_call = True
+        self._inputs = [n for n in gm.graph.nodes if n.op == "placeholder"]
+        (output,) = (n for n in gm.graph.nodes if n.op == "output")
+        self._output = output.args[0]
+        self._stages = _stages(gm, compile_any, on_host)
+
+    def __call__(self, inputs: list[Any]) -> list[Any]:
+        values: dict[Node, Any] = dict(zip(self._inputs, inputs, strict=True))
+        inputs.clear()
+        for stage in self._stages:
+            results = stage.run([values[node] for node in stage.takes])
+            values.update(zip(stage.gives, results, strict=True))
+        return list(torch.fx.node.map_arg(self._output, values.__getitem__))
+
+    def to_state(self) -> dict[str, Any]:
+        """Raises NotRestorable, as every graph with symbolic sizes."""
+        from neuron_dynamo.aot_cache import NotRestorable
+
+        raise NotRestorable("it has sizes that depend on data and is specialised as it is called")
+
+
+def _stages(gm: GraphModule, compile_any: Callable[[GraphModule], Compiled], on_host: Callable[[Node, str], None]) -> list[Stage]:
+    levels = _levels(gm)
+    last = max(levels.values(), default=0)
+    stages: list[Stage] = []
+    for level in range(last + 1):
+        members = [n for n in gm.graph.nodes if levels.get(n) == level]
+        compiled = [n for n in members if not _makes_sizes(n)]
+        if any(n.op == "call_function" for n in compiled):
+            stages.append(_compiled_stage(gm, compiled, compile_any))
+        for node in (n for n in members if _makes_sizes(n)):
+            on_host(node, "what it makes has a size, or is a number, that depends on data")
+            stages.append(_host_stage(node))
+    return stages
+
+
+def _levels(gm: GraphModule) -> dict[Node, int]:
+    """The stage of each node: one more than that of any op it depends on that makes sizes. Writes into inputs come after every read."""
+    levels: dict[Node, int] = {}
+    for node in gm.graph.nodes:
+        if node.op in ("call_function", "get_attr"):
+            levels[node] = max((levels[n] + _makes_sizes(n) for n in node.all_input_nodes if n in levels), default=0)
+    last = max(levels.values(), default=0)
+    writes = [node for node in levels if mutates(node)]
+    if any(_makes_sizes(node) and level == last for node, level in levels.items()):
+        last += 1
+    levels.update((node, last) for node in writes)
+    return levels
+
+
+def _compiled_stage(gm: GraphModule, members: list[Node], compile_any: Callable[[GraphModule], Compiled]) -> Stage:
+    inside = set(members)
+    takes = dict.fromkeys(n for node in members for n in node.all_input_nodes if n not in inside)
+    gives = [n for n in members if n.op == "call_function" and not mutates(n) and any(user not in inside for user in n.users)]
+    graph = Graph()
+    copies: dict[Node, Node] = {}
+    for number, node in enumerate(takes):
+        copies[node] = graph.placeholder(f"arg{number}_1")
+        copies[node].meta = dict(node.meta)
+    for node in members:
+        copies[node] = graph.node_copy(node, copies.__getitem__)
+    graph.output(tuple(copies[n] for n in gives))
+    stage = GraphModule(gm, graph)
+    stage.graph.lint()
+    return Stage(tuple(takes), tuple(gives), compile_any(stage))
+
+
+def _host_stage(node: Node) -> Stage:
+    takes = tuple(node.all_input_nodes)
+
+    def run(values: list[Any]) -> list[Any]:
+        given = dict(zip(takes, values, strict=True))
+        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), given.__getitem__)
+        return [node.target(*args, **kwargs)]  # type: ignore[operator]
+
+    return Stage(takes, (node,), run)
