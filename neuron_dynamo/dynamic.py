@@ -22,8 +22,9 @@ Compiled = Callable[[list[Any]], list[Any]]
 def compile_any(gm: GraphModule, compile_static: Callable[[GraphModule, bool], Compiled], on_host: Callable[[Node, str], None]) -> Compiled:
     """`compile_static(gm, False)` where all sizes are concrete, else a callable that does it per shape.
 
-    A graph whose sizes depend on data is cut into stages of which each is compiled so. The flag tells that every output of the given graph is to have eager's strides, as between stages. `on_host` hears of each op that
-    runs between stages, and why."""
+    A graph whose sizes depend on data is cut into stages of which each is compiled so. The flag tells that every output of the given graph
+    is to have eager's strides, as between stages. `on_host` hears of each op that runs between stages, and why.
+    """
     if is_data_dependent(gm):
         return StagedGraph(gm, lambda stage: _per_shape(stage, lambda static: compile_static(static, True)), on_host)
     return _per_shape(gm, lambda static: compile_static(static, False))
