@@ -12,11 +12,24 @@ from neuron_dynamo.version import __version__
 
 if TYPE_CHECKING:
     from neuron_dynamo import cache, errors
+    from neuron_dynamo.custom import register_decomposition, register_lowering
     from neuron_dynamo.inspection import Report, inspect
     from neuron_dynamo.options import Options
     from neuron_dynamo.report import GraphReport, OpReport, reports
 
-__all__ = ["GraphReport", "OpReport", "Options", "Report", "__version__", "cache", "errors", "inspect", "reports"]
+__all__ = [
+    "GraphReport",
+    "OpReport",
+    "Options",
+    "Report",
+    "__version__",
+    "cache",
+    "errors",
+    "inspect",
+    "register_decomposition",
+    "register_lowering",
+    "reports",
+]
 
 _HOMES = {
     "GraphReport": "report",
@@ -24,6 +37,8 @@ _HOMES = {
     "Options": "options",
     "Report": "inspection",
     "inspect": "inspection",
+    "register_decomposition": "custom",
+    "register_lowering": "custom",
     "reports": "report",
     "cache": "",
     "errors": "",

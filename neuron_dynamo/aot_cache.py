@@ -31,6 +31,7 @@ from torch._functorch._aot_autograd.schemas import SerializableAOTDispatchCompil
 from torch._inductor import codecache
 from torch._inductor.output_code import OutputCode
 
+from neuron_dynamo import custom
 from neuron_dynamo.cache.key import program_key
 from neuron_dynamo.cache.toolchain import package_digest
 from neuron_dynamo.compilers.base import Compiler
@@ -161,9 +162,10 @@ def aot_compiler(compile_graph: CompileGraph) -> SerializableAOTDispatchCompiler
 
 
 def aot_fingerprint(options: Options, compiler: Compiler) -> str:
-    """SHA-256 (hex) over all of ours that decides what a Dynamo graph is compiled to: options, target, compiler, versions, sources."""
+    """SHA-256 (hex) over all of ours that decides what a Dynamo graph is compiled to: options, target, compiler, versions, sources;
+    and over the rules that the user registered."""
     key = program_key("", options.resolved_target, options, compiler)
-    described = [key.to_json(), options.fallback, options.rng, package_digest()]
+    described = [key.to_json(), options.fallback, options.rng, package_digest(), custom.fingerprint()]
     return hashlib.sha256(json.dumps(described).encode()).hexdigest()
 
 

@@ -76,6 +76,12 @@ class PrecisionError(NeuronDynamoError):
     code = "ND012"
 
 
+class RuleError(NeuronDynamoError):
+    """A lowering rule or decomposition that the user registered is wrong, or cannot be registered."""
+
+    code = "ND013"
+
+
 class CompilerError(NeuronDynamoError):
     """The target's compiler refused or failed on a Program."""
 

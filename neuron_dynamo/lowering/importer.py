@@ -6,6 +6,7 @@ that its pipelines dissolve. So both kinds share one function body, and a graph 
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -19,11 +20,13 @@ from torch_mlir.dialects import torch as torch_dialect
 from torch_mlir.extras.fx_importer import ContextCache, FxImporter, GraphNodeImporter
 from torch_mlir.passmanager import PassManager
 
-from neuron_dynamo.errors import LoweringError, NeuronDynamoError
+from neuron_dynamo import custom
+from neuron_dynamo.errors import LoweringError, NeuronDynamoError, RuleError
 from neuron_dynamo.lowering import mlir, registry
 from neuron_dynamo.lowering.builder import Builder, Value
 from neuron_dynamo.lowering.describe import describe
 from neuron_dynamo.lowering.program import TensorSpec
+from neuron_dynamo.lowering.regions import REGIONS
 from neuron_dynamo.lowering.source import source_of
 from neuron_dynamo.target import Target
 
@@ -109,14 +112,16 @@ class Importer:
         except NeuronDynamoError:
             raise
         except Exception as error:
-            raise LoweringError(f"{type(error).__name__}: {error}", op=describe(node), source=source_of(node)) from error
+            raise _error(node, f"{type(error).__name__}: {error}") from error
         self._check(node, result)
         return result
 
-    def _literal(self, node: Node) -> Value:
+    def _literal(self, node: Node) -> Any:
         owner: Any = node.graph.owning_module
         for part in str(node.target).split("."):
             owner = getattr(owner, part)
+        if isinstance(owner, torch.nn.Module):
+            return None  # the sub-graph of a higher-order op, which takes it from REGIONS
         with _disable_current_modes():  # AOTAutograd compiles under a fake mode; the literal's values are real
             tensor = owner.detach().contiguous()
             array = tensor.reshape(-1).view(torch.uint8).numpy().view(mlir.numpy_dtype(tensor.dtype)).reshape(tuple(tensor.shape))
@@ -125,9 +130,31 @@ class Importer:
     def _by_rule(self, node: Node, entry: registry.Entry) -> Any:
         self._builder.outs = _specs(node)
         self._builder.used = tuple(_is_used(node, index) for index in range(len(self._builder.outs)))
-        args = torch.fx.node.map_arg(node.args, self._values.__getitem__)
-        kwargs = torch.fx.node.map_arg(node.kwargs, self._values.__getitem__)
+        regions = node.meta.get(REGIONS, {})
+
+        def value(argument: Node) -> Any:
+            found = regions.get(argument.target) if argument.op == "get_attr" else None
+            return self._values[argument] if found is None else functools.partial(self._subgraph, found)
+
+        args = torch.fx.node.map_arg(node.args, value)
+        kwargs = torch.fx.node.map_arg(node.kwargs, value)
         return entry.rule(self._builder, *args, **kwargs)
+
+    def _subgraph(self, gm: torch.fx.GraphModule, *operands: Any) -> list[Any]:
+        """Emit a sub-graph over those of the operands that are Values, at the builder's place; returns its results."""
+        outs, used = self._builder.outs, self._builder.used
+        arguments = (operand for operand in operands if isinstance(operand, Value))
+        results: list[Any] = []
+        for node in gm.graph.nodes:
+            if node.op == "placeholder":
+                self._values[node] = next(arguments)
+            elif node.op == "output":
+                returned = node.args[0] if isinstance(node.args[0], (tuple, list)) else (node.args[0],)
+                results = list(torch.fx.node.map_arg(returned, self._values.__getitem__))
+            else:
+                self._values[node] = self._import(node)
+        self._builder.outs, self._builder.used = outs, used
+        return results
 
     def _by_torch_mlir(self, node: Node) -> Any:
         self.uses_torch = True
@@ -154,13 +181,25 @@ class Importer:
     def _check(self, node: Node, result: Any) -> None:
         """A rule whose result has another shape or dtype than PyTorch's would make wrong numbers later: stop here."""
         results = result if isinstance(result, (tuple, list)) else (result,)
-        for index, (value, spec) in enumerate(zip(results, _specs(node), strict=True)):
+        specs = _specs(node)
+        if len(results) != len(specs):
+            raise _error(node, f"lowering rule made {len(results)} results instead of {len(specs)}")
+        for index, (value, spec) in enumerate(zip(results, specs, strict=True)):
             if value is None:
-                if spec is not None and _is_used(node, index):
-                    raise LoweringError(f"result {index} is used but was not lowered", op=describe(node), source=source_of(node))
+                if spec is not None and (len(specs) == 1 or _is_used(node, index)):
+                    raise _error(node, f"result {index} is used but was not lowered")
+            elif not isinstance(value, Value):
+                raise _error(node, f"lowering rule returned a {type(value).__name__} as result {index}")
             elif spec is None or value.shape != spec.shape or value.dtype != spec.dtype:
-                got = f"{value.dtype} {list(value.shape)}"
-                raise LoweringError(f"lowering rule made {got}, PyTorch says {spec}", op=describe(node), source=source_of(node))
+                raise _error(node, f"lowering rule made {value.dtype} {list(value.shape)} as result {index}, PyTorch says {spec}")
+
+
+def _error(node: Node, what: str) -> NeuronDynamoError:
+    """The error for a failure to lower `node`, which names the rule where it is the user's."""
+    place = custom.place_of_rule(node.target)
+    if place:
+        return RuleError(f"{place}: {what}", op=describe(node), source=source_of(node), remedy="make the rule return what `b.outs` says")
+    return LoweringError(what, op=describe(node), source=source_of(node))
 
 
 def _spec(value: Any) -> TensorSpec:

@@ -10,6 +10,7 @@ from torch.fx import Node
 
 from neuron_dynamo.lowering import registry
 from neuron_dynamo.lowering.program import DTYPE_NAMES
+from neuron_dynamo.lowering.regions import why_not_regions
 from neuron_dynamo.lowering.torch_mlir_ops import TORCH_MLIR_OPS
 from neuron_dynamo.target import Target
 
@@ -22,12 +23,14 @@ def why_not_native(node: Node, target: Target) -> str | None:
         return why_not_native(node.args[0], target) if isinstance(node.args[0], Node) else "getitem of no node"
     if reason := _unfit_values(node, target):
         return reason
+    if isinstance(node.target, torch._ops.HigherOrderOperator) and (reason := why_not_regions(node, target, why_not_native)):
+        return reason
     entry = registry.find(node.target)
     if entry is not None:
         if entry.guard is None:
             return None
-        args = torch.fx.node.map_arg(node.args, lambda n: n.meta["val"])
-        kwargs = torch.fx.node.map_arg(node.kwargs, lambda n: n.meta["val"])
+        args = torch.fx.node.map_arg(node.args, lambda n: n.meta.get("val"))
+        kwargs = torch.fx.node.map_arg(node.kwargs, lambda n: n.meta.get("val"))
         return entry.why_not(target, args, kwargs)
     if node.target in TORCH_MLIR_OPS:
         if any(

@@ -9,9 +9,11 @@ from typing import Any
 import torch
 from torch._decomp import core_aten_decompositions, get_decompositions
 
+from neuron_dynamo import custom
 from neuron_dynamo.lowering import registry
 from neuron_dynamo.passes.foreach import foreach_decompositions
 from neuron_dynamo.passes.fused_layers import fused_layer_decompositions
+from neuron_dynamo.passes.linear_algebra import linear_algebra_decompositions
 
 aten = torch.ops.aten
 
@@ -33,5 +35,6 @@ def decomposition_table() -> dict[Any, Callable[..., Any]]:
     table.update(get_decompositions(list(_BEYOND_CORE)))
     table.update(foreach_decompositions())
     table.update(fused_layer_decompositions())
-    taken = {*registry.registered(), *_WHOLE}
+    table.update(linear_algebra_decompositions())
+    taken = {*registry.registered(), *_WHOLE} - custom.taken()
     return {op: function for op, function in table.items() if op not in taken}

@@ -8,13 +8,15 @@ from typing import Any
 
 
 class LazyTable(Mapping[Any, Callable[..., Any]]):
-    """passes/decompositions.decomposition_table(), read through on first use."""
+    """passes/decompositions.decomposition_table(), read through on first use, without ops for which the user registered something."""
 
     @functools.cached_property
     def _table(self) -> dict[Any, Callable[..., Any]]:
+        from neuron_dynamo import custom
         from neuron_dynamo.passes.decompositions import decomposition_table
 
-        return decomposition_table()
+        taken = custom.taken()
+        return {op: function for op, function in decomposition_table().items() if op not in taken} if taken else decomposition_table()
 
     def __getitem__(self, op: Any) -> Callable[..., Any]:
         return self._table[op]

@@ -150,8 +150,13 @@ def as_strided_scatter(
     """x with source written where `as_strided` would read."""
     if not source.numel:
         return x
-    at = b.unsqueeze(_offsets(b, size, stride, storage_offset or 0, x.numel), len(size))
-    flat = b.reshape(x, (x.numel,))
+    start, flat = storage_offset or 0, b.reshape(x, (x.numel,))
+    if _is_dense(size, stride):
+        end = start + source.numel
+        row = b.reshape(b.convert(source, x.dtype), (source.numel,))
+        around = [b.slice_dim(flat, 0, 0, start), row, b.slice_dim(flat, 0, end, x.numel)]
+        return b.reshape(b.concat([part for part in around if part.numel], 0), x.shape)
+    at = b.unsqueeze(_offsets(b, size, stride, start, x.numel), len(size))
     written = scatter(b, flat, at, b.convert(source, x.dtype), "second", window_dims=[], inserted=[0], index_map=[0])
     return b.reshape(written, x.shape)
 

@@ -1,0 +1,52 @@
+"""Nested compile regions of Dynamo's graph put inline before AOTAutograd traces them, so that one joint graph holds their forward and backward."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+
+def inline_regions(gm: GraphModule) -> None:
+    """Replace, in place, each invoke_subgraph call of `gm` and of its sub-graphs by the nodes of what it calls."""
+    changed = False
+    for node in list(gm.graph.nodes):
+        if node.op == "call_function" and node.target is torch.ops.higher_order.invoke_subgraph:
+            changed = _inline(gm, node) or changed
+    for name, child in gm.named_children():
+        if isinstance(child, GraphModule) and any(n.op == "get_attr" and n.target == name for n in gm.graph.nodes):
+            inline_regions(child)
+    if changed:
+        gm.graph.eliminate_dead_code()
+        gm.graph.lint()
+        gm.recompile()
+
+
+def _inline(gm: GraphModule, node: Node) -> bool:
+    called: Any = node.args[0]
+    subgraph = gm.get_submodule(str(called.target))
+    if not isinstance(subgraph, GraphModule) or any(user.target is not operator.getitem for user in node.users):
+        return False
+    inline_regions(subgraph)
+    copies: dict[Node, Any] = dict(zip((n for n in subgraph.graph.nodes if n.op == "placeholder"), node.args[2:], strict=True))
+    results: Any = ()
+    with gm.graph.inserting_before(node):
+        for inner in subgraph.graph.nodes:
+            if inner.op == "output":
+                results = torch.fx.node.map_arg(inner.args[0], copies.__getitem__)
+            elif inner.op != "placeholder":
+                copies[inner] = gm.graph.node_copy(inner, copies.__getitem__)
+                if inner.op in ("get_attr", "call_module"):
+                    copies[inner].target = f"{called.target}.{inner.target}"
+    for user in list(node.users):
+        result = results[user.args[1]]  # type: ignore[index]
+        if isinstance(result, Node):
+            user.replace_all_uses_with(result)
+        else:
+            for reader in list(user.users):
+                reader.args, reader.kwargs = torch.fx.node.map_arg((reader.args, reader.kwargs), lambda n, r=result, u=user: r if n is u else n)
+        gm.graph.erase_node(user)
+    gm.graph.erase_node(node)
+    return True
