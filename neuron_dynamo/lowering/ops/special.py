@@ -156,36 +156,6 @@ lowering(aten.fmax.default)(_binary(_choose("max")))
 lowering(aten.fmin.default)(_binary(_choose("min")))
 
 
-def _trigamma(b: Builder, x: Value) -> Value:
-    """Reflection below 1/2, six steps of the recurrence, then the asymptotic series, as ATen has it."""
-    half, one = b.like(x, 0.5), b.like(x, 1)
-    reflect = b.compare("LT", x, half)
-    pole = b.div(b.like(x, math.pi), b.unary("sine", b.mul(x, b.like(x, math.pi))))
-    reflected = b.mul(pole, pole)
-    x = b.select(reflect, b.sub(one, x), x)
-    total = b.like(x, 0)
-    for _ in range(6):
-        total = b.add(total, b.div(one, b.mul(x, x)))
-        x = b.add(x, one)
-    square = b.div(one, b.mul(x, x))
-    series = b.sub(b.like(x, 1 / 30), b.mul(square, b.like(x, 1 / 42)))
-    series = b.mul(square, b.sub(b.like(x, 1 / 6), b.mul(square, series)))
-    series = b.add(b.add(one, b.div(half, x)), series)
-    total = b.add(total, b.div(series, x))
-    return b.select(reflect, b.sub(reflected, total), total)
-
-
-def _polygamma_guard(n: int, x: object) -> str | None:
-    return "CHLO's zeta is wrong below -4, and polygamma of order 2 or more needs it" if n > 1 else None
-
-
-@lowering(aten.polygamma.default, guard=_polygamma_guard)
-def polygamma(b: Builder, n: int, x: Value) -> Value:
-    """Derivative n of digamma."""
-    assert n <= 1
-    return digamma(b, x) if n == 0 else widened(b, x, lambda wide: _trigamma(b, wide))
-
-
 @lowering(aten.nextafter.default)
 def nextafter(b: Builder, x: Value, y: Value) -> Value:
     left, right = together(b, [x, y], b.out.dtype)
