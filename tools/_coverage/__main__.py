@@ -33,8 +33,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--direction", choices=("forward", "backward"))
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--batch", type=int, default=12, help="cases of one unit that are first tried as one graph; 1: never")
-    parser.add_argument("--results", type=Path, default=Path("op-coverage/results.jsonl"), help="where verdicts are kept; a run goes on from there")
-    parser.add_argument("--again", default="", metavar="LETTERS", help="judge again what the results file has with these verdicts, e.g. WECT")
+    parser.add_argument(
+        "--results", type=Path, default=Path("op-coverage/results.jsonl"), help="where verdicts are kept; a run goes on from there"
+    )
+    parser.add_argument(
+        "--again", default="", metavar="LETTERS", help="judge again what the results file has with these verdicts, e.g. WECT"
+    )
     parser.add_argument("--write", action="store_true", help="write the table from the results file")
     parser.add_argument("--check", action="store_true", help="exit with 1 where a verdict differs from the table in docs/")
     parser.add_argument("-v", "--verbose", action="store_true", help="print every verdict that is not native")

@@ -1,7 +1,7 @@
 """PyTorch's own databases of ops, modules, optimizers, higher-order and custom ops, as cases that can be called.
 
-A unit is one entry of a database at one dtype in one direction ("forward", "backward"), and has numbered cases, the samples of the database. Samples
-are made after seeding, so that case number n of a unit is the same in every process.
+A unit is one entry of a database at one dtype in one direction ("forward", "backward"), and has numbered cases, the samples of the
+database. Samples are made after seeding, so that case number n of a unit is the same in every process.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Unit:
 
 @dataclass
 class Case:
-    """`call(*args, **kwargs)` is what is compiled. `differentiate`: gradients of its results by its inputs that require grad are part of the
-    results. `process` filters the results before they are compared or differentiated (e.g. the phase of singular vectors)."""
+    """`call(*args, **kwargs)` is what is compiled. `differentiate`: gradients of its results by its inputs that require grad are part
+    of the results. `process` filters the results before they are compared or differentiated (e.g. the phase of singular vectors)."""
 
     call: Callable[..., Any]
     args: tuple[Any, ...]
@@ -89,11 +89,7 @@ def units(databases: tuple[str, ...] = DATABASES, dtypes: tuple[str, ...] = DTYP
                 continue
             forward = info.supported_dtypes("cpu")
             backward = (
-                forward
-                if database == "module"
-                else info.supported_backward_dtypes("cpu") & set(forward)
-                if info.supports_autograd
-                else ()
+                forward if database == "module" else info.supported_backward_dtypes("cpu") & set(forward) if info.supports_autograd else ()
             )
             for dtype in dtypes:
                 if getattr(torch, dtype) in forward:

@@ -39,7 +39,12 @@ class Worker:
         }
         self.log = (scratch / f"worker-{threading.get_ident()}.log").open("ab")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tools._coverage.worker"], cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log
+            [sys.executable, "-m", "tools._coverage.worker"],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
         )
         assert self.process.stdout is not None
         self.selector = selectors.DefaultSelector()
@@ -80,11 +85,13 @@ class Worker:
         return f"signal {-code}" if code < 0 else f"exit status {code}"
 
 
-def run(
-    jobs: list[tuple[Unit, list[int] | None, set[int]]], record: Record, processes: int, scratch: Path, batch: int, told: Callable[[str], None]
-) -> None:
-    """Judge every job (unit, only these cases or all, cases done before) on `processes` workers; `record(unit, case, verdict)` is called under a lock."""
-    todo: queue.Queue[tuple[Unit, list[int] | None, set[int]]] = queue.Queue()
+Job = tuple[Unit, "list[int] | None", "set[int]"]
+"""A unit, its cases that are wanted (None: all) and those that are done."""
+
+
+def run(jobs: list[Job], record: Record, processes: int, scratch: Path, batch: int, told: Callable[[str], None]) -> None:
+    """Judge every job on `processes` workers. `record(unit, case, verdict)` is called under a lock; `told` hears of progress."""
+    todo: queue.Queue[Job] = queue.Queue()
     for job in jobs:
         todo.put(job)
     lock = threading.Lock()

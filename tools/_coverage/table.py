@@ -1,6 +1,6 @@
-"""The table that the repository keeps (docs/op_coverage.json, and docs/op_coverage.md made from it), and how it is read, written and checked.
+"""The table that the repository keeps: docs/op_coverage.json, and docs/op_coverage.md made from it.
 
-The JSON holds for each unit the verdict letters of its cases, run-length coded ("N22 P2 W1"), and the ops at fault. Everything else is derived.
+The JSON holds for each unit the verdict letters of its cases, run-length coded ("N22 P2 W1"), and the ops at fault. All else is derived.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tools._coverage.cases import DTYPES, Unit
+from tools._coverage.cases import DATABASES, DTYPES, Unit
 from tools._coverage.judge import FAULTS, VERDICTS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -81,7 +81,8 @@ def check(table: dict[str, Any], unit: Unit, number: int, verdict: dict[str, Any
     stored = letters[number] if 0 <= number < len(letters) else "?"
     if verdict["letter"] == stored:
         return ""
-    return f"{unit} case {number} is {verdict['letter']}, the table says {stored}. {verdict.get('detail', '')} {'; '.join(verdict.get('ops', ()))}"
+    why = f"{verdict.get('detail', '')} {'; '.join(verdict.get('ops', ()))}"
+    return f"{unit} case {number} is {verdict['letter']}, the table says {stored}. {why}"
 
 
 def share(letters: Counter[str]) -> tuple[int, int]:
@@ -121,8 +122,11 @@ def summary(table: dict[str, Any]) -> list[str]:
     for key, runs in table["cases"].items():
         database, _, dtype, direction = key.split("/")
         groups[database, dtype, direction].update(decode(runs))
-    lines = ["| database | dtype | direction | cases | " + " | ".join(VERDICTS) + " | native |", "|---|---|---|---" + "|---" * len(VERDICTS) + "|---|"]
-    order = sorted(groups, key=lambda g: (("op", "module", "optimizer", "hop", "custom_op").index(g[0]), DTYPES.index(g[1]), g[2] == "backward"))
+    lines = [
+        "| database | dtype | direction | cases | " + " | ".join(VERDICTS) + " | native |",
+        "|---|---|---|---" + "|---" * len(VERDICTS) + "|---|",
+    ]
+    order = sorted(groups, key=lambda g: (DATABASES.index(g[0]), DTYPES.index(g[1]), g[2] == "backward"))
     for group in order:
         letters = groups[group]
         native, whole = share(letters)

@@ -1,5 +1,5 @@
-"""A process that judges units. Each line of standard input is a job {"unit": [...], "skip": n, "only": [...] or null, "batch": k}; each line that it writes tells
-a case about to start or a verdict, so that whoever reads knows which case a crash or a hang belongs to."""
+"""A process that judges units. Each line of standard input is a job {"unit": [...], "done": [...], "only": [...] or null, "batch": k}.
+Each line that it writes tells a case about to start or a verdict, so that whoever reads knows which case a crash or a hang belongs to."""
 
 from __future__ import annotations
 
