@@ -33,8 +33,26 @@ _HOST_DTYPES = _NEURON_DTYPES | {
     torch.float8_e5m2fnuz,
     torch.float8_e8m0fnu,
 }
-RESTRICTED_OPS = frozenset({"cholesky", "fft", "sort", "triangular_solve", "while"})
-"""StableHLO ops that some targets refuse."""
+RESTRICTED_OPS = frozenset(
+    {
+        "case",
+        "cholesky",
+        "convolution.dilated",
+        "fft",
+        "if",
+        "reduce.any_body",
+        "reduce.variadic",
+        "reduce_window.dilated",
+        "scatter.bool",
+        "shift_right_arithmetic.any_width",
+        "sort",
+        "triangular_solve",
+        "while",
+    }
+)
+"""StableHLO ops, and forms of ops, that some targets refuse. `any_body` is a reduction, also a windowed one, by other than one add, multiply, minimum or
+maximum; `variadic` one of several tensors; a `dilated` convolution dilates its input and also strides or dilates its kernel; `scatter.bool`
+combines booleans; `any_width` is other than 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +62,8 @@ class Target:
     `lnc` is the logical NeuronCore configuration (physical cores per logical core). `dtypes` are those that its compiler
     takes; `custom_calls` the custom-call targets that it understands. `widening_dot` tells whether a dot_general may have a
     wider result than its operands: XLA CPU refuses some of these (bf16 x bf16 = f32) when it runs them. `ops` are those of
-    the StableHLO ops in RESTRICTED_OPS that its compiler takes; all other ops are taken by every target.
+    the StableHLO ops in RESTRICTED_OPS that its compiler takes; all other ops are taken by every target. `wide_integers` tells whether its
+    compiler can keep 64 bits of an integer; else it computes with the lower 32.
     """
 
     name: str
@@ -54,6 +73,7 @@ class Target:
     custom_calls: frozenset[str] = frozenset()
     widening_dot: bool = True
     ops: frozenset[str] = frozenset()
+    wide_integers: bool = True
 
     @property
     def is_host(self) -> bool:
@@ -63,8 +83,8 @@ class Target:
 _TARGETS = {
     # XLA legalises the serialised CHLO erf to its own `erf` opcode.
     "host": Target("host", 1, (1,), _HOST_DTYPES, frozenset({"mhlo.erf"}), widening_dot=False, ops=RESTRICTED_OPS),
-    "trn1": Target("trn1", 1, (1,), _NEURON_DTYPES),
-    "inf2": Target("inf2", 1, (1,), _NEURON_DTYPES),
+    "trn1": Target("trn1", 1, (1,), _NEURON_DTYPES, ops=frozenset({"sort"}), wide_integers=False),
+    "inf2": Target("inf2", 1, (1,), _NEURON_DTYPES, ops=frozenset({"sort"}), wide_integers=False),
     "trn2": Target("trn2", 2, (1, 2), _NEURON_DTYPES),
     "trn3": Target("trn3", 2, (1, 2), _NEURON_DTYPES | {torch.float8_e4m3fn}),
 }

@@ -52,6 +52,8 @@ _ELEMENT_TYPES = {
     torch.float8_e5m2fnuz: "f8E5M2FNUZ",
     torch.float8_e8m0fnu: "f8E8M0FNU",
 }
+DTYPES = {name: dtype for dtype, name in _ELEMENT_TYPES.items()}
+"""torch's dtypes by the name of the element type."""
 _NUMPY: dict[torch.dtype, np.dtype[Any]] = {
     torch.bool: np.dtype(np.bool_),
     torch.int8: np.dtype(np.int8),

@@ -51,10 +51,14 @@ def lower(graph: Graph, target: Target, aliases: tuple[tuple[int, int], ...] = (
 
 def stablehlo_text(program: bytes) -> str:
     """Readable StableHLO of a portable artifact."""
+    return _text(stablehlo_module(program))
+
+
+def stablehlo_module(program: bytes) -> Any:
+    """The MLIR module of a portable artifact, in a context of its own."""
     context = new_context()
     with context, ir.Location.unknown():
-        module = _stablehlo.deserialize_portable_artifact(context, program)
-        return _text(module)
+        return _stablehlo.deserialize_portable_artifact(context, program)
 
 
 def _spec(node: torch.fx.Node) -> TensorSpec:

@@ -1,0 +1,51 @@
+"""Every op of a program against every rule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from neuron_dynamo.lowering.importer import ENTRY
+from neuron_dynamo.lowering.program import OpSource
+from neuron_dynamo.lowering.reading import Function, Operation, functions
+from neuron_dynamo.preflight import rules_dtypes, rules_integers, rules_ops, rules_windows  # noqa: F401  (they register their rules)
+from neuron_dynamo.preflight.finding import Finding, shown
+from neuron_dynamo.preflight.rule import rules_for
+from neuron_dynamo.target import Target
+
+
+def check(stablehlo: bytes, target: Target, sources: Sequence[OpSource] = ()) -> list[Finding]:
+    """All findings in a portable artifact, in program order, each once. `sources` is the Program's side table, for the user's lines.
+
+    An op inside of a region or a called function is reported at the place of the op of @main that holds or calls it.
+    """
+    if target.is_host:
+        return []
+    module = functions(stablehlo)
+    places = {row.index: row for row in sources}
+    found: dict[Finding, None] = {}
+    for index, operation in _operations(module):
+        place = places.get(index)
+        for judge in rules_for(operation.name):
+            for fault in judge(operation, target):
+                fx_op, source = (place.fx_op, place.source) if place else ("", None)
+                found[Finding(fault.code, fault.what, shown(operation), fault.remedy, fault.refused, fx_op, source)] = None
+    return list(found)
+
+
+def _operations(module: dict[str, Function]) -> Iterator[tuple[int, Operation]]:
+    """(index of the op of @main, op) for every op, within regions and called functions too; a function is visited once."""
+    called: set[str] = set()
+
+    def visit(index: int, operation: Operation) -> Iterator[tuple[int, Operation]]:
+        yield index, operation
+        within = [inner for region in operation.regions for inner in region]
+        if operation.call in module and operation.call not in called:
+            called.add(operation.call)
+            within += module[operation.call].operations
+        for inner in within:
+            yield from visit(index, inner)
+
+    entry = module[ENTRY]
+    yield -1, Operation("func.func", entry.arguments, ())
+    for index, operation in enumerate(entry.operations):
+        yield from visit(index, operation)

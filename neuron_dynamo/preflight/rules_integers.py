@@ -1,0 +1,79 @@
+"""Integers: what is refused, and what is computed in a type that does not hold every value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from neuron_dynamo.lowering.reading import Operation
+from neuron_dynamo.preflight.rule import Fault, rule
+from neuron_dynamo.target import Target
+
+_LARGEST_32 = 2**32 - 1
+_INEXACT = "values beyond 2^24 lose digits: the compiler computes it in float32"
+
+
+def _is_integer(element: str) -> bool:
+    return element.startswith(("i", "ui")) and element != "i1"
+
+
+@rule("stablehlo.constant")
+def constant(operation: Operation, target: Target) -> Iterator[Fault]:
+    value: Any = operation.attributes["value"]
+    element = operation.results[0].element
+    if not isinstance(value, np.ndarray) or not value.size:
+        return
+    if element == "ui64" and int(value.max()) > _LARGEST_32:
+        yield Fault("NCC_ESFH002", "an unsigned 64-bit constant that does not fit 32 bits", "use uint32")
+    if element == "i64" and not target.wide_integers and not -(2**31) <= int(value.min()) <= int(value.max()) < 2**31:
+        yield Fault("", f"a 64-bit constant, of which {target.name} keeps 32 bits", "use values that fit int32", refused=False)
+
+
+@rule("stablehlo.bitcast_convert")
+def halves(operation: Operation, target: Target) -> Iterator[Fault]:
+    before, after = operation.operands[0].element, operation.results[0].element
+    if not target.wide_integers and before != after and {before, after} & {"i64", "ui64"}:
+        yield Fault("", f"the bits of 64-bit integers, of which {target.name} keeps 32", "hold the bits in 32-bit integers", refused=False)
+
+
+@rule("stablehlo.shift_right_arithmetic")
+def arithmetic_shift(operation: Operation, target: Target) -> Iterator[Fault]:
+    if operation.operands[0].element not in ("i32", "ui32"):
+        yield Fault("NCC_EVRF022", "an arithmetic right shift of other than 32 bits", "convert to int32 first")
+
+
+@rule("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution")
+def product(operation: Operation, target: Target) -> Iterator[Fault]:
+    if _is_integer(operation.operands[0].element):
+        yield Fault("NCC_EVRF035", f"a product of integer matrices: {_INEXACT}", "keep values below 2^24", refused=False)
+
+
+@rule("stablehlo.scatter")
+def scatter(operation: Operation, target: Target) -> Iterator[Fault]:
+    element = operation.operands[0].element
+    computes = any(not inner.name.endswith("return") for inner in operation.regions[0])
+    if computes and element == "i1":
+        yield Fault("NCC_EVRF016", "a scatter that combines booleans", "convert to float32 first")
+    elif computes and _is_integer(element):
+        yield Fault("NCC_EVRF060", f"a scatter that combines integers: {_INEXACT}", "keep values below 2^24", refused=False)
+
+
+@rule("stablehlo.power")
+def power(operation: Operation, target: Target) -> Iterator[Fault]:
+    if operation.operands[0].element in ("i64", "ui64"):
+        yield Fault("NCC_EVRF062", "a 64-bit integer power: the compiler computes it in 32 bits", "use int32", refused=False)
+
+
+@rule("stablehlo.scatter", "stablehlo.gather")
+def counted_indices(operation: Operation, target: Target) -> Iterator[Fault]:
+    indices = operation.makers[1]
+    while indices is not None and indices.name in ("stablehlo.reshape", "stablehlo.convert"):
+        indices = indices.makers[0]
+    if indices is None or indices.name != "stablehlo.iota" or not operation.operands[1].shape or operation.operands[1].shape[-1] != 1:
+        return
+    last = (indices.results[0].shape[indices.attributes["iota_dimension"]] or 1) - 1
+    if last >= max((n or 1 for n in operation.operands[0].shape), default=1):
+        code = "NCC_EVRF031" if operation.name == "stablehlo.scatter" else "NCC_EVRF056"
+        yield Fault(code, f"indices that count to {last}, beyond every dim", "drop those that are out of range")

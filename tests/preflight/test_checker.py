@@ -1,0 +1,65 @@
+"""Where findings stand: all of them, with the op, the user's line, and inside of functions and regions."""
+
+from __future__ import annotations
+
+import torch
+
+from neuron_dynamo.errors import SourceLine
+from neuron_dynamo.lowering.pipeline import lower
+from neuron_dynamo.lowering.program import OpSource
+from neuron_dynamo.preflight import check
+from neuron_dynamo.target import get_target
+from tests.lowering.opcheck import trace
+from tests.preflight.programs import artifact, findings, main
+
+TRN2 = get_target("trn2")
+
+
+def test_all_findings_at_once_in_order():
+    found = findings("%x: tensor<4x4xf64>", "%a = stablehlo.cholesky %x, lower = true : tensor<4x4xf64>")
+    assert [f.code for f in found] == ["NCC_ESPP004", "NCC_ESPP004", "NCC_EVRF001", "NCC_ESPP004"]
+    assert found[2].op == "stablehlo.cholesky(f64[4,4])"
+
+
+def test_the_users_line():
+    program = main("%x: tensor<4x4xf32>", "%a = stablehlo.cholesky %x, lower = true : tensor<4x4xf32>")
+    line = SourceLine("model.py", 7, "block.norm")
+    (found,) = check(program, TRN2, [OpSource(0, "stablehlo.cholesky", "n", "aten.cholesky.default", line)])
+    assert (found.source, found.fx_op) == (line, "aten.cholesky.default")
+    assert "at model.py:7 in module block.norm" in str(found) and "what to do:" in str(found)
+
+
+def test_called_functions_count_once_at_the_call():
+    text = """
+func.func @main(%x: tensor<4x4xf32>) -> tensor<4x4xf32> {
+  %0 = stablehlo.add %x, %x : tensor<4x4xf32>
+  %1 = call @inner(%0) : (tensor<4x4xf32>) -> tensor<4x4xf32>
+  %2 = call @inner(%1) : (tensor<4x4xf32>) -> tensor<4x4xf32>
+  return %2 : tensor<4x4xf32>
+}
+func.func private @inner(%x: tensor<4x4xf32>) -> tensor<4x4xf32> {
+  %0 = stablehlo.cholesky %x, lower = true : tensor<4x4xf32>
+  return %0 : tensor<4x4xf32>
+}"""
+    line = SourceLine("model.py", 9)
+    (found,) = check(artifact(text), TRN2, [OpSource(1, "func.call", "n", "op", line)])
+    assert (found.code, found.source) == ("NCC_EVRF001", line)
+
+
+def test_ops_of_regions_are_judged():
+    text = """%w = stablehlo.while(%i = %x) : tensor<1x1xf32> cond {
+  %c = stablehlo.constant dense<false> : tensor<i1>
+  stablehlo.return %c : tensor<i1>
+} do {
+  %d = stablehlo.cholesky %i, lower = true : tensor<1x1xf32>
+  stablehlo.return %d : tensor<1x1xf32>
+}"""
+    assert [f.op.partition("(")[0] for f in findings("%x: tensor<1x1xf32>", text)] == ["stablehlo.while", "stablehlo.cholesky"]
+
+
+def test_of_a_program_from_lowering():
+    gm = trace(lambda x: (torch.fft.fft(x).real,), [torch.ones(4, dtype=torch.float64)])
+    program = lower(gm.graph, get_target("host"))
+    codes = {f.code for f in check(program.stablehlo, TRN2, program.sources)}
+    assert codes == {"NCC_ESPP004", "NCC_EVRF004", "NCC_EVRF001"}
+    assert check(program.stablehlo, get_target("host"), program.sources) == []
