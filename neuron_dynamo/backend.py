@@ -68,7 +68,9 @@ def _compile(gm: GraphModule, example_inputs: list[Any], options: Options) -> An
         settings = aot_cache_config(dataclasses.replace(options, cache="off"), "", restore, gm)
     # What this setting means to AOTAutograd: a draw that nothing reads is kept, because it advances the generator.
     keep_draws = torch._inductor.config.patch(fallback_random=options.rng == "eager")
-    with keep_draws, settings as session:
+    # Tokens that order effects are made inside the graph: AOTAutogradCache restores no graph that takes them as inputs.
+    inner_tokens = torch._functorch.config.patch(unlift_effect_tokens=True)
+    with keep_draws, inner_tokens, settings as session:
         compiled = aot_autograd(
             fw_compiler=compiler("forward"),
             bw_compiler=compiler("backward"),

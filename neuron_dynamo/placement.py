@@ -9,6 +9,7 @@ from torch.fx import GraphModule, Node
 from neuron_dynamo.lowering.source import source_of
 from neuron_dynamo.lowering.support import why_not_native
 from neuron_dynamo.options import Options
+from neuron_dynamo.passes.checks import CHECKS, TOKENS
 from neuron_dynamo.passes.host_layout import host_layout
 from neuron_dynamo.passes.output_views import HOST
 from neuron_dynamo.passes.partition import mutates
@@ -46,6 +47,10 @@ def place(gm: GraphModule, options: Options) -> Placement:
             continue
         if HOST in node.meta:
             natural[node] = node.meta[HOST]
+        elif node.target in CHECKS:
+            natural[node] = "raises what eager raises"
+        elif node.target in TOKENS:
+            natural[node] = "order of effects"
         elif mutates(node):
             natural[node] = "writes into an input"
         elif reason := why_not_native(node, target):

@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 
 from neuron_dynamo.lowering import registry
 from neuron_dynamo.lowering.pipeline import lower, stablehlo_text
+from neuron_dynamo.passes.checks import CHECKS
 from neuron_dynamo.passes.decompositions import decomposition_table
 from neuron_dynamo.target import get_target
 
@@ -27,6 +28,8 @@ def trace(fn: Callable[..., Any], tensors: list[torch.Tensor]) -> torch.fx.Graph
     plain = make_fx(fn, tracing_mode="fake", _allow_non_fake_inputs=True)(*tensors)
     functional = torch.func.functionalize(plain, remove="mutations")
     gm = make_fx(functional, decomposition_table=decomposition_table(), tracing_mode="fake", _allow_non_fake_inputs=True)(*tensors)
+    for node in [n for n in gm.graph.nodes if n.target in CHECKS]:
+        gm.graph.erase_node(node)
     gm.graph.eliminate_dead_code()
     gm.recompile()
     return gm
