@@ -6,6 +6,7 @@ sizes that it made, once a size.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -72,7 +73,7 @@ def _stages(gm: GraphModule, compile_any: Callable[[GraphModule], Compiled], on_
             stages.append(_compiled_stage(gm, compiled, compile_any))
         for node in (n for n in members if _makes_sizes(n)):
             on_host(node, "what it makes has a size, or is a number, that depends on data")
-            stages.append(_host_stage(node))
+            stages.append(_host_stage(gm, node))
     return stages
 
 
@@ -80,7 +81,7 @@ def _levels(gm: GraphModule) -> dict[Node, int]:
     """The stage of each node: one more than that of any op it depends on that makes sizes. Writes into inputs come after every read."""
     levels: dict[Node, int] = {}
     for node in gm.graph.nodes:
-        if node.op in ("call_function", "get_attr"):
+        if node.op == "call_function":
             levels[node] = max((levels[n] + _makes_sizes(n) for n in node.all_input_nodes if n in levels), default=0)
     last = max(levels.values(), default=0)
     writes = [node for node in levels if mutates(node)]
@@ -92,14 +93,15 @@ def _levels(gm: GraphModule) -> dict[Node, int]:
 
 def _compiled_stage(gm: GraphModule, members: list[Node], compile_any: Callable[[GraphModule], Compiled]) -> Stage:
     inside = set(members)
-    takes = dict.fromkeys(n for node in members for n in node.all_input_nodes if n not in inside)
+    sources = dict.fromkeys(n for node in members for n in node.all_input_nodes if n not in inside)
+    takes = [n for n in sources if n.op != "get_attr"]
     gives = [n for n in members if n.op == "call_function" and not mutates(n) and any(user not in inside for user in n.users)]
     graph = Graph()
     copies: dict[Node, Node] = {}
     for number, node in enumerate(takes):
         copies[node] = graph.placeholder(f"arg{number}_1")
         copies[node].meta = dict(node.meta)
-    for node in members:
+    for node in (*(n for n in sources if n.op == "get_attr"), *members):
         copies[node] = graph.node_copy(node, copies.__getitem__)
     graph.output(tuple(copies[n] for n in gives))
     stage = GraphModule(gm, graph)
@@ -107,11 +109,12 @@ def _compiled_stage(gm: GraphModule, members: list[Node], compile_any: Callable[
     return Stage(tuple(takes), tuple(gives), compile_any(stage))
 
 
-def _host_stage(node: Node) -> Stage:
-    takes = tuple(node.all_input_nodes)
+def _host_stage(gm: GraphModule, node: Node) -> Stage:
+    takes = tuple(n for n in node.all_input_nodes if n.op != "get_attr")
+    attributes = {n: operator.attrgetter(str(n.target))(gm) for n in node.all_input_nodes if n.op == "get_attr"}
 
     def run(values: list[Any]) -> list[Any]:
-        given = dict(zip(takes, values, strict=True))
+        given = {**attributes, **dict(zip(takes, values, strict=True))}
         args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), given.__getitem__)
         return [node.target(*args, **kwargs)]  # type: ignore[operator]
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch._subclasses import FakeTensorMode
 from torch.fx import Graph, GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from neuron_dynamo.data_dependent import StagedGraph, is_data_dependent
 
@@ -78,7 +79,8 @@ def concrete(gm: GraphModule, inputs: list[Any]) -> GraphModule:
 
     Without a tracer, whose state is the process's: other threads may be calling compiled functions.
     """
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    # The symbols are for sub-graphs of higher-order ops, which may make sizes of their own.
+    mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())
     given = iter(inputs)
     graph = Graph()
     values: dict[Node, Any] = {}

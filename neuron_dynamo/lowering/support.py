@@ -21,9 +21,9 @@ def why_not_native(node: Node, target: Target) -> str | None:
         return None
     if node.target is operator.getitem:
         return why_not_native(node.args[0], target) if isinstance(node.args[0], Node) else "getitem of no node"
-    if reason := _unfit_values(node, target):
-        return reason
     if isinstance(node.target, torch._ops.HigherOrderOperator) and (reason := why_not_regions(node, target, why_not_native)):
+        return reason
+    if reason := _unfit_values(node, target):
         return reason
     entry = registry.find(node.target)
     if entry is not None:
@@ -51,7 +51,7 @@ def _unfit_values(node: Node, target: Target) -> str | None:
 
 
 def _unfit(value: Any, target: Target) -> str | None:
-    if value is None:
+    if value is None or isinstance(value, torch.nn.Module):  # the sub-graph of a higher-order op
         return None
     if not isinstance(value, torch.Tensor):
         return f"a value of type {type(value).__name__}"

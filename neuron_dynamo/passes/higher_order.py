@@ -7,6 +7,7 @@ sub-graphs among its arguments are left as they are: the host runs those.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -40,7 +41,7 @@ def higher_order(gm: GraphModule) -> None:
 def _rewrite(gm: GraphModule, node: Node) -> bool:
     try:
         if (definition := _definition(node)) is not None:
-            expand(gm, node, definition)
+            expand(gm, node, definition, _inner_decompositions())
             return True
         if node.target in _CONTROL_FLOW:
             node.meta[REGIONS] = dict(_regions(gm, node))
@@ -78,19 +79,38 @@ def _associative_scan(combine: Callable[..., Any], xs: Sequence[torch.Tensor], a
     return generic_associative_scan(combine, list(xs), additional_inputs=tuple(additional))
 
 
-def _flex_attention(*args: Any, **kwargs: Any) -> Any:
+def _flex_attention(*args: Any) -> Any:
     from torch._higher_order_ops.flex_attention import sdpa_dense
 
-    return sdpa_dense(*args, **kwargs)
+    out, logsumexp, largest = sdpa_dense(*args)
+    return out, logsumexp.float(), largest.float()  # so PyTorch traces them, for float64 as well
 
 
 def _flex_attention_backward(*args: Any) -> Any:
-    from torch._higher_order_ops.flex_attention import sdpa_dense_backward
+    from torch._higher_order_ops.flex_attention import math_attention, sdpa_dense_backward
 
-    # Gradients of captured floating-point tensors are results of the node, wanted or not.
-    captured = tuple(b.requires_grad_() if isinstance(b, torch.Tensor) and b.is_floating_point() else b for b in args[12])
-    grads = sdpa_dense_backward(*args[:12], captured, *args[13:])
-    return grads
+    query, key, value, out, logsumexp, grad_out, grad_logsumexp, forward, joint, mask, scale, options, captured, masked = args
+    if query.dtype == torch.float64:  # the one that was saved is float32
+        _, logsumexp, _ = math_attention(query, key, value, forward, mask, scale, options, captured, masked)
+    (output,) = (n for n in joint.graph.nodes if n.op == "output")
+    wanted = [grad is not None for grad in output.args[0][5:]]
+    captured = tuple(b.detach().requires_grad_() if w else b for b, w in zip(captured, wanted, strict=True))
+    saved = (query, key, value, out, logsumexp, grad_out, grad_logsumexp)
+    *grads, captured_grads = sdpa_dense_backward(*saved, forward, joint, mask, scale, options, captured, masked)
+    # Each captured tensor has a gradient among the node's results, even where none is taken.
+    filled = [torch.zeros_like(b) if g is None and isinstance(b, torch.Tensor) else g for b, g in zip(captured, captured_grads, strict=True)]
+    return *grads, tuple(filled)
+
+
+@functools.cache
+def _inner_decompositions() -> dict[Any, Callable[..., Any]]:
+    """Of ops that exist only within the definitions."""
+    from torch._dynamo import _trace_wrapped_higher_order_op as flex
+
+    def zeros_and_scatter(shape: Sequence[int], indices: Sequence[torch.Tensor], values: torch.Tensor) -> torch.Tensor:
+        return torch.ops.aten.index_put(values.new_zeros(shape), list(indices), values, accumulate=True)
+
+    return {flex.zeros_and_scatter._opoverload: zeros_and_scatter}
 
 
 _DEFINITIONS: dict[str, Callable[..., Any]] = {

@@ -359,13 +359,14 @@ def masked_fill(b: Builder, x: Value, mask: Value, value: Operand) -> Value:
 
 
 @lowering(aten._to_copy.default)
-def to_copy(b: Builder, x: Value, **_: Any) -> Value:
-    return b.convert(x, b.out.dtype)
+def to_copy(b: Builder, x: Value | Scalar, **_: Any) -> Value:
+    """PyTorch's tracer writes a constant 0-d tensor as a number."""
+    return b.value(x, b.out.dtype)
 
 
 @lowering(prims.convert_element_type.default)
-def convert_element_type(b: Builder, x: Value, dtype: torch.dtype) -> Value:
-    return b.convert(x, dtype)
+def convert_element_type(b: Builder, x: Value | Scalar, dtype: torch.dtype) -> Value:
+    return b.value(x, dtype)
 
 
 @lowering(
