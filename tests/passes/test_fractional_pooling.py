@@ -1,0 +1,21 @@
+"""Fractional max pooling with given samples against eager, and its gradient."""
+
+import pytest
+import torch
+
+from tests.lowering.opcheck import check
+
+aten = torch.ops.aten
+
+
+@pytest.mark.parametrize(
+    ("sizes", "kernel", "output"), [((9, 11), [2, 3], [4, 5]), ((9, 11), [2, 3], [1, 5]), ((9, 11, 7), [2, 3, 2], [4, 5, 3])]
+)
+def test_pool(sizes: tuple[int, ...], kernel: list[int], output: list[int]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, samples = torch.randn(2, 3, *sizes, generator=generator), torch.rand(2, 3, len(sizes), generator=generator)
+    forward = getattr(aten, f"fractional_max_pool{len(sizes)}d")
+    backward = getattr(aten, f"fractional_max_pool{len(sizes)}d_backward")
+    check(lambda x, samples: forward(x, kernel, output, samples), x, samples)
+    values, indices = forward(x, kernel, output, samples)
+    check(lambda grad, x, indices: backward(grad, x, kernel, output, indices), values.cos(), x, indices)
