@@ -13,6 +13,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from neuron_dynamo.target import TARGET_NAMES
 from tools._coverage import pool, table
 from tools._coverage.cases import DATABASES, DTYPES, Unit, cases, units
 from tools._coverage.judge import FAULTS, VERDICTS
@@ -31,6 +32,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--database", action="append", choices=DATABASES)
     parser.add_argument("--dtype", action="append", choices=DTYPES)
     parser.add_argument("--direction", choices=("forward", "backward"))
+    parser.add_argument("--target", default="host", choices=TARGET_NAMES, help="lower for this target only, and judge by preflight")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--batch", type=int, default=12, help="cases of one unit that are first tried as one graph; 1: never")
     parser.add_argument(
@@ -93,17 +95,18 @@ def main() -> int:
             print(f"[{shown - start:5.0f} s] {text}; {dict(Counter(v['letter'] for *_, v in seen))}", file=sys.stderr, flush=True)
 
     jobs = [(unit, cases_, set(results.verdicts[unit])) for unit, cases_ in only]
-    pool.run(jobs, record, given.processes, scratch, given.batch, told)
+    pool.run(jobs, record, given.processes, scratch, given.batch, told, given.target)
     known = {unit: results.verdicts[unit] for unit in wanted if results.verdicts[unit]}
     made = table.to_table(known)
     print("\n".join(table.summary(made)))
     print(f"median first call of a native case compiled alone: {made['median_first_call_seconds']} s")
     if given.write:
         table.DOCS.mkdir(exist_ok=True)
-        table.JSON.write_text(json.dumps(made, indent=0, sort_keys=True) + "\n")
-        table.MARKDOWN.write_text(table.markdown(made))
+        kept, readable = table.paths(given.target)
+        kept.write_text(json.dumps(made, indent=0, sort_keys=True) + "\n")
+        readable.write_text(table.markdown(made, given.target))
     if given.check:
-        stored = json.loads(table.JSON.read_text())
+        stored = json.loads(table.paths(given.target)[0].read_text())
         stale = [why for unit, number, verdict in seen if (why := table.check(stored, unit, number, verdict))]
         print("\n".join(stale) or f"{len(seen)} cases are as the table says")
         return int(bool(stale))

@@ -32,8 +32,9 @@ VERDICTS = {
     "E": "error",
     "C": "crash",
     "T": "timeout",
+    "R": "refused by the target's compiler, as preflight finds",
 }
-FAULTS = "WECT"
+FAULTS = "WECTR"
 DRAWS = 24
 WIDER = {
     torch.float32: torch.float64,

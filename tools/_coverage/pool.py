@@ -89,8 +89,12 @@ Job = tuple[Unit, "list[int] | None", "set[int]"]
 """A unit, its cases that are wanted (None: all) and those that are done."""
 
 
-def run(jobs: list[Job], record: Record, processes: int, scratch: Path, batch: int, told: Callable[[str], None]) -> None:
-    """Judge every job on `processes` workers. `record(unit, case, verdict)` is called under a lock; `told` hears of progress."""
+def run(
+    jobs: list[Job], record: Record, processes: int, scratch: Path, batch: int, told: Callable[[str], None], target: str = "host"
+) -> None:
+    """Judge every job on `processes` workers; for a target other than the host, cases are only lowered.
+
+    `record(unit, case, verdict)` is called under a lock; `told` hears of progress."""
     todo: queue.Queue[Job] = queue.Queue()
     for job in jobs:
         todo.put(job)
@@ -108,7 +112,7 @@ def run(jobs: list[Job], record: Record, processes: int, scratch: Path, batch: i
                 if worker is not None and served >= UNITS_PER_WORKER:
                     worker.kill()
                     worker, served = None, 0
-                worker = _one(worker, unit, only, done, locked, scratch, batch)
+                worker = _one(worker, unit, only, done, locked, scratch, batch, target)
                 served += 1
                 told(f"{todo.qsize()} units to go, {unit} done")
         if worker is not None:
@@ -121,13 +125,16 @@ def run(jobs: list[Job], record: Record, processes: int, scratch: Path, batch: i
         thread.join()
 
 
-def _one(worker: Worker | None, unit: Unit, only: list[int] | None, done: set[int], record: Record, scratch: Path, batch: int) -> Worker:
+def _one(
+    worker: Worker | None, unit: Unit, only: list[int] | None, done: set[int], record: Record, scratch: Path, batch: int, target: str
+) -> Worker:
     """Judge one unit, with new workers after crashes and hangs."""
     done = set(done)
     while True:
         if worker is None:
             worker = Worker(scratch)
-        worker.send({"unit": [unit.database, unit.name, unit.dtype, unit.direction], "done": sorted(done), "only": only, "batch": batch})
+        key = [unit.database, unit.name, unit.dtype, unit.direction]
+        worker.send({"unit": key, "done": sorted(done), "only": only, "batch": batch, "target": target})
         started: list[int] = []
         try:
             while True:

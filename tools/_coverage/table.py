@@ -17,7 +17,15 @@ from tools._coverage.cases import DATABASES, DTYPES, Unit
 from tools._coverage.judge import FAULTS, VERDICTS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-JSON, MARKDOWN = DOCS / "op_coverage.json", DOCS / "op_coverage.md"
+
+
+def paths(target: str = "host") -> tuple[Path, Path]:
+    """Where the table of a target is kept: its JSON, and the readable form."""
+    stem = "op_coverage" if target == "host" else f"op_coverage_{target}"
+    return DOCS / f"{stem}.json", DOCS / f"{stem}.md"
+
+
+JSON, MARKDOWN = paths()
 
 
 class Results:
@@ -68,7 +76,7 @@ def to_table(results: dict[Unit, dict[int, dict[str, Any]]]) -> dict[str, Any]:
         if not found:
             continue
         cases[str(unit)] = encode([found[n]["letter"] if n in found else "?" for n in range(max(found) + 1)])
-        blamed = Counter(op for v in found.values() if v["letter"] in "PH" for op in v.get("ops", ()))
+        blamed = Counter(op for v in found.values() if v["letter"] in "PHR" for op in v.get("ops", ()))
         if blamed:
             ops[str(unit)] = dict(blamed.most_common())
     seconds = [v["seconds"] for found in results.values() for v in found.values() if v.get("seconds") and v["letter"] == "N"]
@@ -90,12 +98,14 @@ def share(letters: Counter[str]) -> tuple[int, int]:
     return letters["N"], sum(letters[k] for k in "NPH" + FAULTS)
 
 
-def markdown(table: dict[str, Any], trn2: dict[str, str] | None = None) -> str:
+def markdown(table: dict[str, Any], target: str = "host") -> str:
     """The readable form: a summary, then every op that is not native throughout, with the reason."""
+    how = "Host target" if target == "host" else f"Lowered for {target} and judged by preflight, not run"
+    option = "" if target == "host" else f" --target {target}"
     lines = [
         "# Op coverage",
         "",
-        "Made by `./tools/op_coverage --all --write`; do not edit. Host target; nothing here ran on a Trainium device.",
+        f"Made by `./tools/op_coverage --all{option} --write`; do not edit. {how}; nothing here ran on a Trainium device.",
         "Letters: " + "; ".join(f"**{letter}** {text}" for letter, text in VERDICTS.items()) + ".",
         "",
         *summary(table),

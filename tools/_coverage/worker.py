@@ -32,16 +32,19 @@ def main() -> None:
     for line in sys.stdin:
         job = json.loads(line)
         try:
-            _unit(Unit(*job["unit"]), set(job["done"]), job["only"], job["batch"], say)
+            _unit(Unit(*job["unit"]), set(job["done"]), job["only"], job["batch"], say, job["target"])
         except Exception as error:
             say({"broken": f"{type(error).__name__}: {error}"[:400]})
         say({"end": True})
 
 
-def _unit(unit: Any, done: set[int], only: list[int] | None, batch: int, say: Any) -> None:
+def _unit(unit: Any, done: set[int], only: list[int] | None, batch: int, say: Any, target: str) -> None:
     from tools._coverage.cases import cases
     from tools._coverage.judge import judge, judge_together
+    from tools._coverage.judge_target import judge_target
 
+    if target != "host":
+        batch = 1
     todo: list[tuple[int, Any]] = []
     total = 0
 
@@ -54,7 +57,8 @@ def _unit(unit: Any, done: set[int], only: list[int] | None, batch: int, say: An
                 todo.clear()
         for number, case in todo:
             say({"start": [number]})
-            say({"case": number, **judge(case).to_json()})
+            verdict = judge(case) if target == "host" else judge_target(case, target)
+            say({"case": number, **verdict.to_json()})
         todo.clear()
 
     first = True
