@@ -54,10 +54,7 @@ def _norm_gradient(difference: Tensor, norm: Tensor, grad: Tensor, p: float) -> 
         return torch.where(vanishes, 0, grad * difference / norm)
     if p < 1:
         vanishes = vanishes | (difference == 0)
-    if p < 2:
-        slope = difference.sign() * size.pow(p - 1)
-    else:
-        slope = difference * size.pow(p - 2)
+    slope = difference.sign() * size.pow(p - 1) if p < 2 else difference * size.pow(p - 2)
     return torch.where(vanishes, 0, slope * grad / norm.pow(p - 1))
 
 

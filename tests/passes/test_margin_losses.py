@@ -15,7 +15,7 @@ def test_gradients(reduction: str) -> None:
         x = x.detach().requires_grad_()
         losses = [F.multi_margin_loss(x, target, p, 0.7, weights, reduction=reduction) for p in (1, 2)]
         losses.append(F.multilabel_margin_loss(x, labels, reduction=reduction))
-        return tuple(torch.autograd.grad(loss, x, loss.detach().cos(), retain_graph=True)[0] for loss in losses)
+        return *losses, *(torch.autograd.grad(loss, x, loss.detach().cos(), retain_graph=True)[0] for loss in losses)
 
     x = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
     check(gradients, x, torch.tensor([1, 0, 3]), torch.tensor([[3, 0, -1, 1], [-1, 2, 2, 2], [0, 1, 2, 3]]))
