@@ -7,11 +7,11 @@ import os
 import sys
 from collections.abc import Sequence
 
-from neuron_dynamo.cli import cache, doctor, inspect
+from neuron_dynamo.cli import cache, doctor, inspect, ops
 from neuron_dynamo.errors import NeuronDynamoError
 from neuron_dynamo.version import __version__
 
-_COMMANDS = (inspect, cache, doctor)
+_COMMANDS = (inspect, ops, cache, doctor)
 USER_ERROR = 2
 """Exit code where the user's input, options or model are at fault, as argparse has it."""
 
