@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from neuron_dynamo.lowering import mlir
+from neuron_dynamo.lowering.float8 import FLOAT8, to_float8
 from neuron_dynamo.lowering.program import TensorSpec
 from neuron_dynamo.target import Target
 
@@ -245,7 +246,7 @@ class Builder:
             return self.convert(x, dtype)
         if x.dtype.is_floating_point and not dtype.is_floating_point and not dtype.is_complex:
             return self._float_to_integer(x, dtype)
-        return self.emit("convert", [x], x.shape, dtype)
+        return to_float8(self, x, dtype) if dtype in FLOAT8 else self.emit("convert", [x], x.shape, dtype)
 
     def _float_to_integer(self, x: Value, dtype: torch.dtype) -> Value:
         # Narrow integer types wrap in torch (through a wider one); XLA clamps.
@@ -337,6 +338,9 @@ def _to_numpy(value: Scalar, dtype: torch.dtype) -> np.ndarray[Any, Any]:
         return np.array(wrapped, dtype=f"u{dtype.itemsize}").view(numpy_dtype)
     if dtype == torch.bool:
         return np.array(bool(value))
+    if dtype in FLOAT8:
+        with torch.utils._python_dispatch._disable_current_modes():
+            return torch.tensor(float(value.real)).to(dtype).view(torch.uint8).numpy().view(numpy_dtype)
     with np.errstate(over="ignore"):
         if numpy_dtype.type.__module__ == ml_dtypes.__name__:
             return np.array(float(value.real), dtype=np.float64).astype(np.float32).astype(numpy_dtype)

@@ -190,6 +190,7 @@ def new_full(b: Builder, _: Value, size: Sequence[int], value: Scalar, **__: Any
     aten.zeros.default,
     aten.zeros_like.default,
     aten.new_zeros.default,
+    aten._new_zeros_with_same_feature_meta.default,
     aten.empty.memory_format,
     aten.empty_like.default,
     aten.new_empty.default,
