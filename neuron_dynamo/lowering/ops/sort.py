@@ -1,25 +1,32 @@
-"""Sorting and order statistics as stablehlo.sort of (value, index). Definitions: PyTorch's documentation of each op.
+"""Sorting and order statistics as stablehlo.sort of (value, index), or without it (ordering.py) where the target has no sort.
+Definitions: PyTorch's documentation of each op.
 
 Every sort is stable. NaN counts as greater than any number: last when ascending, first when descending.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
-from neuron_dynamo.lowering.builder import Builder, Scalar, Value
+from neuron_dynamo.lowering.builder import Builder, Value
 from neuron_dynamo.lowering.ops.cumulative import scan
 from neuron_dynamo.lowering.ops.reduction import extreme_with_index
-from neuron_dynamo.lowering.promote import result_type
+from neuron_dynamo.lowering.ordering import LONGEST, ordered
 from neuron_dynamo.lowering.registry import lowering
-from neuron_dynamo.lowering.structured import pick, reduce, spread
+from neuron_dynamo.lowering.structured import pick, reduce
 from neuron_dynamo.lowering.structured import sort as sort_op
+from neuron_dynamo.target import Target
 
 aten = torch.ops.aten
 
 
-def sorted_with_index(b: Builder, x: Value, dim: int, descending: bool) -> tuple[Value, Value]:
-    """(sorted x, int32 index of each of its elements in x) along a non-negative dim."""
+def sorted_with_index(b: Builder, x: Value, dim: int, descending: bool, count: int | None = None) -> tuple[Value, Value]:
+    """(sorted x, int32 index of each of its elements in x) along a non-negative dim; only the first `count`, if given."""
+    count = x.shape[dim] if count is None else count
+    if "sort" not in b.target.ops:
+        return ordered(b, x, dim, descending, count)
 
     def before(left: list[Value], right: list[Value]) -> Value:
         first, second = left[0], right[0]
@@ -29,11 +36,17 @@ def sorted_with_index(b: Builder, x: Value, dim: int, descending: bool) -> tuple
         leads, follows = (first, second) if descending else (second, first)
         return b.binary("or", smaller, b.binary("and", b.is_nan(leads), b.logical_not(b.is_nan(follows))))
 
-    values, index = sort_op(b, [x, b.iota(x.shape, dim, torch.int32)], dim, before)
+    values, index = (b.slice_dim(v, dim, 0, count) for v in sort_op(b, [x, b.iota(x.shape, dim, torch.int32)], dim, before))
     return values, index
 
 
-@lowering(aten.sort.default)
+def _orderable(x: Any, *_: Any, target: Target, **__: Any) -> str | None:
+    if "sort" in target.ops or x.numel() <= LONGEST:
+        return None
+    return f"target {target.name} has no sort, and rows of more than {LONGEST} elements are not ordered without"
+
+
+@lowering(aten.sort.default, guard=_orderable)
 def sort(b: Builder, x: Value, dim: int = -1, descending: bool = False) -> tuple[Value, Value]:
     if x.ndim == 0:
         return x, b.full((), 0, torch.int64)
@@ -41,18 +54,18 @@ def sort(b: Builder, x: Value, dim: int = -1, descending: bool = False) -> tuple
     return values, b.convert(index, torch.int64)
 
 
-@lowering(aten.sort.stable)
+@lowering(aten.sort.stable, guard=_orderable)
 def sort_stable(b: Builder, x: Value, *, stable: bool | None, dim: int = -1, descending: bool = False) -> tuple[Value, Value]:
     return sort(b, x, dim, descending)
 
 
-@lowering(aten.topk.default)
+@lowering(aten.topk.default, guard=_orderable)
 def topk(b: Builder, x: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Value, Value]:
     if x.ndim == 0:
         shape = b.out.shape
         return (x, b.full((), 0, torch.int64)) if shape == () else (b.reshape(x, shape), b.full(shape, 0, torch.int64))
     dim %= x.ndim
-    values, index = (b.slice_dim(v, dim, 0, k) for v in sorted_with_index(b, x, dim, largest))
+    values, index = sorted_with_index(b, x, dim, largest, k)
     return values, b.convert(index, torch.int64)
 
 
@@ -61,12 +74,12 @@ def _finish(b: Builder, values: Value, index: Value) -> tuple[Value, Value]:
     return b.reshape(values, shape), b.convert(b.reshape(index, shape), torch.int64)
 
 
-@lowering(aten.kthvalue.default)
+@lowering(aten.kthvalue.default, guard=_orderable)
 def kthvalue(b: Builder, x: Value, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Value, Value]:
     if x.ndim == 0:
         return x, b.full((), 0, torch.int64)
     dim %= x.ndim
-    values, index = (b.slice_dim(v, dim, k - 1, k) for v in sorted_with_index(b, x, dim, False))
+    values, index = (b.slice_dim(v, dim, k - 1, k) for v in sorted_with_index(b, x, dim, False, k))
     return _finish(b, values, index)
 
 
@@ -90,13 +103,13 @@ def _median(b: Builder, x: Value, dim: int, ignore_nan: bool) -> tuple[Value, Va
 
 
 def _median_rules(packet: torch._ops.OpOverloadPacket, ignore_nan: bool) -> None:
-    @lowering(packet.dim)
+    @lowering(packet.dim, guard=_orderable)
     def along(b: Builder, x: Value, dim: int, keepdim: bool = False) -> tuple[Value, Value]:
         if x.ndim == 0:
             return x, b.full((), 0, torch.int64)
         return _finish(b, *_median(b, x, dim % x.ndim, ignore_nan))
 
-    @lowering(packet.default)
+    @lowering(packet.default, guard=_orderable)
     def over_all(b: Builder, x: Value) -> Value:
         if x.numel == 0:
             return b.full((), float("nan") if x.dtype.is_floating_point else torch.iinfo(x.dtype).min, x.dtype)
@@ -107,7 +120,7 @@ _median_rules(aten.median, ignore_nan=False)
 _median_rules(aten.nanmedian, ignore_nan=True)
 
 
-@lowering(aten.mode.default)
+@lowering(aten.mode.default, guard=_orderable)
 def mode(b: Builder, x: Value, dim: int = -1, keepdim: bool = False) -> tuple[Value, Value]:
     """The least of the most frequent values, and the index of its last occurrence."""
     if x.ndim == 0:
@@ -124,40 +137,3 @@ def mode(b: Builder, x: Value, dim: int = -1, keepdim: bool = False) -> tuple[Va
     start = scan(b, b.select(starts, position, b.like(position, 0)), dim, "max")
     _, best = extreme_with_index(b, b.sub(position, start), dim, "max")
     return _finish(b, pick(b, values, best, dim), pick(b, index, best, dim))
-
-
-@lowering(aten.searchsorted.Tensor, aten.searchsorted.Scalar)
-def searchsorted(
-    b: Builder,
-    boundaries: Value,
-    values: Value | Scalar,
-    *,
-    out_int32: bool = False,
-    right: bool = False,
-    side: str | None = None,
-    sorter: Value | None = None,
-) -> Value:
-    """Count of boundaries below each value (at or below it if `right`): all are compared at once."""
-    right = side == "right" if side is not None else right
-    dtype = result_type(boundaries, values)
-    if sorter is not None:
-        boundaries = _reordered(b, boundaries, sorter)
-    wanted = b.value(values, dtype, b.out.shape)
-    boundaries = b.convert(boundaries, dtype)
-    lead = wanted.ndim
-    shape = (*wanted.shape, boundaries.shape[-1])
-    spread_boundaries = b.broadcast(boundaries, shape, (lead,) if boundaries.ndim == 1 else (*range(lead - 1), lead))
-    above = b.compare("GT" if right else "GE", spread_boundaries, spread(b, wanted, shape, (lead,)))
-    return reduce(b, b.convert(b.logical_not(above), b.out.dtype), (lead,), "add")
-
-
-def _reordered(b: Builder, x: Value, order: Value) -> Value:
-    """x taken along its last dim in `order`, of the same shape."""
-    shape = (*x.shape, x.shape[-1])
-    rows = b.broadcast(x, shape, (*range(x.ndim - 1), x.ndim))
-    return pick(b, rows, order, x.ndim)
-
-
-@lowering(aten.bucketize.Tensor, aten.bucketize.Scalar)
-def bucketize(b: Builder, values: Value | Scalar, boundaries: Value, *, out_int32: bool = False, right: bool = False) -> Value:
-    return searchsorted(b, boundaries, values, right=right)
