@@ -50,9 +50,12 @@ RESTRICTED_OPS = frozenset(
         "while",
     }
 )
-"""StableHLO ops, and forms of ops, that some targets refuse. `any_body` is a reduction, also a windowed one, by other than one add, multiply, minimum or
-maximum; `variadic` one of several tensors; a `dilated` convolution dilates its input and also strides or dilates its kernel; `scatter.bool`
-combines booleans; `any_width` is other than 32 bits."""
+"""StableHLO ops, and forms of ops, that some targets refuse.
+
+`any_body` is a reduction, also a windowed one, by other than one add, multiply, minimum or maximum; `variadic` one of several
+tensors; a `dilated` convolution dilates its input and also strides or dilates its kernel; `scatter.bool` combines booleans;
+`any_width` is other than 32 bits.
+"""
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,12 @@ class Type:
 
 @dataclass(frozen=True, eq=False)
 class Operation:
-    """One op. `makers` are the ops that made its operands (None for arguments), `regions` the ops of each of its regions, `call` the symbol of the
-    function that it calls, if any. `attributes` holds integers, strings, booleans, lists of them and NumPy arrays; others as MLIR's text."""
+    """One op.
+
+    `makers` are the ops that made its operands (None for arguments), `regions` the ops of each of its regions, `call` the symbol of
+    the function that it calls, if any. `attributes` holds integers, strings, booleans, lists of them and NumPy arrays; others as
+    MLIR's text.
+    """
 
     name: str
     operands: tuple[Type, ...]

@@ -10,6 +10,7 @@ import torch
 
 from neuron_dynamo.lowering import mlir
 from neuron_dynamo.lowering.builder import Builder, Scalar, Value, compute_dtype
+from neuron_dynamo.lowering.combining import Body, fold, fold_windows
 
 Combiner = Callable[[Builder, Value, Value], Value]
 
@@ -92,12 +93,34 @@ def reduce(b: Builder, x: Value, dims: Sequence[int], kind: str, keepdim: bool =
     dims = tuple(dims)
     shape = tuple(n for d, n in enumerate(x.shape) if d not in dims)
     result = x
-    if dims:
+    if dims and not _takes(b, kind):
+        result = _reduce_in_another_way(b, x, dims, kind)
+    elif dims:
         start = b.scalar(identity(kind, x.dtype) if init is None else init, x.dtype)
         op = b.op("reduce", [x, start], [(shape, x.dtype)], {"dimensions": mlir.i64s(dims)}, regions=1)
         combiner_region(b, op, 0, kind, x.dtype)
         result = Value(op.result, shape, x.dtype)
     return b.reshape(result, tuple(1 if d in dims else n for d, n in enumerate(x.shape))) if keepdim else result
+
+
+_PLAIN = frozenset({"add", "mul", "max", "min"})
+_AS_NUMBERS = {"or": "max", "and": "min", "max": "max", "min": "min"}
+
+
+def _takes(b: Builder, kind: str) -> bool:
+    return kind in _PLAIN or "reduce.any_body" in b.target.ops
+
+
+def _reduce_in_another_way(b: Builder, x: Value, dims: Sequence[int], kind: str) -> Value:
+    if x.dtype == torch.bool and kind in _AS_NUMBERS:
+        start = int(identity(kind, torch.bool) is True)
+        return b.convert(reduce(b, b.convert(x, torch.int32), dims, _AS_NUMBERS[kind], init=start), torch.bool)
+    (result,) = fold(b, [x], [identity(kind, x.dtype)], dims, _body(b, kind))
+    return result
+
+
+def _body(b: Builder, kind: str) -> Body:
+    return lambda left, right: [COMBINERS[kind](b, x, y) for x, y in zip(left, right, strict=True)]
 
 
 def reduce_many(
@@ -107,7 +130,10 @@ def reduce_many(
     dims: Sequence[int],
     body: Callable[[list[Value], list[Value]], list[Value]],
 ) -> list[Value]:
-    """Variadic reduce: `body(accumulators, elements)` returns the new accumulators (0-d each)."""
+    """Variadic reduce: `body(accumulators, elements)` returns the new accumulators, of one shape. It must be commutative, and the
+    inits its identities."""
+    if "reduce.variadic" not in b.target.ops:
+        return fold(b, operands, inits, dims, body)
     shape = tuple(n for d, n in enumerate(operands[0].shape) if d not in dims)
     starts = [b.scalar(init, x.dtype) for x, init in zip(operands, inits, strict=True)]
     op = b.op("reduce", [*operands, *starts], [(shape, x.dtype) for x in operands], {"dimensions": mlir.i64s(dims)}, regions=1)
@@ -177,6 +203,11 @@ def convolution(
     reverse: bool = False,
 ) -> Value:
     """stablehlo.convolution. `layout` spells lhs, rhs and result dims, e.g. ("bf01", "oi01", "bf01"); `shape` is the result's."""
+    dilates = any(d > 1 for d in lhs_dilation)
+    if dilates and "convolution.dilated" not in b.target.ops and any(n > 1 for n in (*strides, *rhs_dilation)):
+        zeros = [0] * x.ndim
+        interior = [int(lhs_dilation[int(name)]) - 1 if name.isdigit() else 0 for name in layout[0]]
+        x, lhs_dilation = b.pad(x, 0, zeros, zeros, interior), [1] * len(strides)
     attributes = {
         "window_strides": mlir.i64s(strides),
         "padding": mlir.pairs(padding),
@@ -206,6 +237,12 @@ def reduce_window(
     ones = [1] * x.ndim
     window_dilation = ones if window_dilation is None else window_dilation
     base_dilation = ones if base_dilation is None else base_dilation
+    if "reduce_window.dilated" not in b.target.ops and any(d > 1 for d in base_dilation):
+        zeros = [0] * x.ndim
+        x, base_dilation = b.pad(x, init, zeros, zeros, [d - 1 for d in base_dilation]), ones
+    if not _takes(b, kind) or ("reduce_window.dilated" not in b.target.ops and any(d > 1 for d in window_dilation)):
+        inits, body = [init], _body(b, kind)
+        return fold_windows(b, [x], inits, body, window=window, strides=strides, padding=padding, dilation=window_dilation)[0]
     shape = []
     for n, w, s, (lo, hi), wd, bd in zip(x.shape, window, strides, padding, window_dilation, base_dilation, strict=True):
         padded = ((n - 1) * bd + 1 if n else 0) + lo + hi
@@ -288,6 +325,23 @@ def scatter(
     unique: bool = False,
 ) -> Value:
     """stablehlo.scatter into x with the combiner `kind` ("second" overwrites). Out of range updates are dropped."""
+    if x.dtype == torch.bool and kind in _AS_NUMBERS and "scatter.bool" not in b.target.ops:
+        return b.convert(
+            scatter(
+                b,
+                b.convert(x, torch.float32),
+                indices,
+                b.convert(updates, torch.float32),
+                _AS_NUMBERS[kind],
+                window_dims=window_dims,
+                inserted=inserted,
+                index_map=index_map,
+                input_batching=input_batching,
+                indices_batching=indices_batching,
+                unique=unique,
+            ),
+            torch.bool,
+        )
     batching = (
         f"input_batching_dims = {list(input_batching)}, scatter_indices_batching_dims = {list(indices_batching)}, "
         if input_batching

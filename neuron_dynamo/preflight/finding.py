@@ -12,8 +12,9 @@ from neuron_dynamo.lowering.reading import Operation
 class Finding:
     """One published restriction that a program meets.
 
-    `code` is the compiler's own (NCC_...), or "" where the vendor's documents state the restriction without one. `refused` tells whether the compiler
-    stops there; otherwise it goes on, and `what` says what is lost. `op` is the StableHLO op with its operand types; `fx_op` the op that it came from.
+    `code` is the compiler's own (NCC_...), or "" where the vendor's documents state the restriction without one. `refused` tells
+    whether the compiler stops there; otherwise it goes on, and `what` says what is lost. `op` is the StableHLO op with its operand
+    types; `fx_op` the op that it came from.
     """
 
     code: str

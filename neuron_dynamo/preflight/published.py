@@ -2,20 +2,36 @@
 
 CUSTOM_CALLS = frozenset(
     {
-        *(
-            f"AwsNeuron{name}"
-            for name in (
-                "Erf Gelu GeluApprxTanh GeluBackward Silu SiluBackward RmsNorm Softmax SoftmaxBackward CollectiveMatmul IntMatmult ArgMax ArgMin "
-                "TopK DropoutMaskV1 CustomNativeKernel CustomOp DevicePrint LNCShardingConstraint TransferWithStaticRing "
-                "ModuleMarkerStart-Forward ModuleMarkerStart-Backward ModuleMarkerEnd-Forward ModuleMarkerEnd-Backward"
-            ).split()
-        ),
-        "NeuronBoundaryMarker-Start",
+        "AwsNeuronArgMax",
+        "AwsNeuronArgMin",
+        "AwsNeuronCollectiveMatmul",
+        "AwsNeuronCustomNativeKernel",
+        "AwsNeuronCustomOp",
+        "AwsNeuronDevicePrint",
+        "AwsNeuronDropoutMaskV1",
+        "AwsNeuronErf",
+        "AwsNeuronGelu",
+        "AwsNeuronGeluApprxTanh",
+        "AwsNeuronGeluBackward",
+        "AwsNeuronIntMatmult",
+        "AwsNeuronLNCShardingConstraint",
+        "AwsNeuronModuleMarkerEnd-Backward",
+        "AwsNeuronModuleMarkerEnd-Forward",
+        "AwsNeuronModuleMarkerStart-Backward",
+        "AwsNeuronModuleMarkerStart-Forward",
+        "AwsNeuronRmsNorm",
+        "AwsNeuronSilu",
+        "AwsNeuronSiluBackward",
+        "AwsNeuronSoftmax",
+        "AwsNeuronSoftmaxBackward",
+        "AwsNeuronTopK",
+        "AwsNeuronTransferWithStaticRing",
         "NeuronBoundaryMarker-End",
-        "ResizeNearest",
-        "ResizeBilinear",
-        "ResizeNearestGrad",
+        "NeuronBoundaryMarker-Start",
         "QuantizeMX",
+        "ResizeBilinear",
+        "ResizeNearest",
+        "ResizeNearestGrad",
         "__op$block_scaled_dot",
     }
 )

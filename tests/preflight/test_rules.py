@@ -61,8 +61,8 @@ def test_sort():
     "op",
     [
         "%r = stablehlo.cholesky %x, lower = true : tensor<4x4xf32>",
-        '%r = "stablehlo.triangular_solve"(%x, %x) {left_side = true, lower = true, unit_diagonal = false, '
-        "transpose_a = #stablehlo<transpose NO_TRANSPOSE>} : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>",
+        """%r = "stablehlo.triangular_solve"(%x, %x) {left_side = true, lower = true, unit_diagonal = false,
+        transpose_a = #stablehlo<transpose NO_TRANSPOSE>} : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>""",
     ],
 )
 def test_linear_algebra(op):
@@ -252,7 +252,8 @@ def test_scatter_by_counting():
 
 def test_gather_by_counting():
     text = """%n = stablehlo.iota dim = 0 : tensor<{0}x1xi32>
-%r = "stablehlo.gather"(%x, %n) {{dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>,
+%r = "stablehlo.gather"(%x, %n) {{
+dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>,
 slice_sizes = array<i64: 1>}} : (tensor<3xf32>, tensor<{0}x1xi32>) -> tensor<{0}xf32>"""
     assert codes("%x: tensor<3xf32>", text.format(4)) == ["NCC_EVRF056"]
     assert codes("%x: tensor<3xf32>", text.format(3)) == []

@@ -1,4 +1,7 @@
-"""Cumulative ops as one reduce_window, which XLA rewrites into a blocked scan. Definitions: PyTorch's documentation of each op."""
+"""Cumulative ops as one reduce_window, which XLA rewrites into a blocked scan, or in log2(n) steps elsewhere.
+
+Definitions: PyTorch's documentation of each op.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ from collections.abc import Callable
 import torch
 
 from neuron_dynamo.lowering.builder import Builder, Value, compute_dtype
+from neuron_dynamo.lowering.combining import running
 from neuron_dynamo.lowering.registry import lowering
-from neuron_dynamo.lowering.structured import identity, reduce_window
+from neuron_dynamo.lowering.structured import COMBINERS, identity, reduce_window
 
 aten = torch.ops.aten
 
@@ -17,6 +21,9 @@ def scan(b: Builder, x: Value, dim: int, kind: str) -> Value:
     """Inclusive scan along a non-negative dim with a combiner of structured.COMBINERS; x's shape and dtype."""
     if x.numel == 0 or x.shape[dim] == 1:
         return x
+    if not b.target.is_host:  # other compilers would spend on each element what its whole row costs
+        (result,) = running(b, [x], [identity(kind, x.dtype)], dim, lambda left, right: [COMBINERS[kind](b, left[0], right[0])])
+        return result
     window, padding = [1] * x.ndim, [(0, 0)] * x.ndim
     window[dim], padding[dim] = x.shape[dim], (x.shape[dim] - 1, 0)
     return reduce_window(b, x, kind, identity(kind, x.dtype), window=window, strides=[1] * x.ndim, padding=padding)

@@ -284,10 +284,18 @@ def _integer_power(b: Builder, base: Value, exponent: Value) -> Value:
         halved = b.binary("shift_right_logical", rest, b.like(rest, 1))
         return [b.select(odd, b.mul(result, square), result), b.mul(square, square), halved]
 
+    def by_squares(exponent: Value) -> Value:
+        if "while" in b.target.ops:
+            return while_loop(b, [one, base, exponent], more, step)[0]
+        carried = [one, base, exponent]
+        for _ in range(8 * base.dtype.itemsize):
+            carried = step(carried)
+        return carried[0]
+
     one, zero = b.like(base, 1), b.like(base, 0)
     if not base.dtype.is_signed:
-        return while_loop(b, [one, base, exponent], more, step)[0]
-    power = while_loop(b, [one, base, b.max(exponent, zero)], more, step)[0]
+        return by_squares(exponent)
+    power = by_squares(b.max(exponent, zero))
     odd = b.compare("NE", b.binary("and", exponent, one), zero)
     minus = b.like(base, -1)
     inverse = b.select(b.compare("EQ", base, minus), b.select(odd, minus, one), zero)
@@ -402,9 +410,18 @@ def right_shift(b: Builder, x: Operand, y: Operand) -> Value:
     left, count = together(b, [x, y], b.out.dtype)
     if not left.dtype.is_signed:
         return b.select(_in_width(b, count), b.binary("shift_right_logical", left, count), b.like(left, 0))
-    shifted = b.binary("shift_right_arithmetic", left, count)
-    nothing = b.binary("shift_right_arithmetic", left, b.like(left, 8 * left.dtype.itemsize - 1))
+    shifted = _shift_right(b, left, count)
+    nothing = _shift_right(b, left, b.like(left, 8 * left.dtype.itemsize - 1))
     return b.select(_in_width(b, count), shifted, nothing)
+
+
+def _shift_right(b: Builder, x: Value, count: Value) -> Value:
+    """Arithmetic shift of a signed x; where the target has it only for 32 bits, as a logical one of x or of its complement."""
+    if x.dtype == torch.int32 or "shift_right_arithmetic.any_width" in b.target.ops:
+        return b.binary("shift_right_arithmetic", x, count)
+    negative = b.compare("LT", x, b.like(x, 0))
+    shifted = b.binary("shift_right_logical", b.select(negative, b.logical_not(x), x), count)
+    return b.select(negative, b.logical_not(shifted), shifted)
 
 
 def _in_width(b: Builder, count: Value) -> Value:

@@ -5,6 +5,7 @@ Leading dims (batch, channel) of any number are kept. Windows that ceil_mode han
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import torch
 
 from neuron_dynamo.lowering import mlir
 from neuron_dynamo.lowering.builder import Builder, Value, compute_dtype
+from neuron_dynamo.lowering.combining import fold_windows
 from neuron_dynamo.lowering.registry import lowering
 from neuron_dynamo.lowering.structured import lowest, reduce_window, scatter
 
@@ -128,6 +130,11 @@ def _max_pool(
         return reduce_window(b, x, "max", lowest(x.dtype), **pool.windows(lead)), None
     windows = pool.windows(lead)
     positions = plane_positions(b, x.shape, spatial)
+    if "reduce.variadic" not in b.target.ops:
+        dilation = windows.pop("window_dilation")
+        identities = [lowest(x.dtype), NO_POSITION]
+        values, indices = fold_windows(b, [x, positions], identities, functools.partial(pick_larger, b), dilation=dilation, **windows)
+        return values, b.convert(indices, torch.int64)
     attributes = {
         "window_dimensions": mlir.i64s(windows["window"]),
         "window_strides": mlir.i64s(windows["strides"]),

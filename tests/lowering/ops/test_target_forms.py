@@ -1,0 +1,200 @@
+"""Forms for targets that lack an op or a form of one, by value: lowered for trn2 and run by the host."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from tests.lowering.targets import check_for
+
+NAN, INF = math.nan, math.inf
+
+
+def on_trn2(fn, *args, **tolerances):
+    return check_for("trn2", fn, *args, **tolerances)
+
+
+def odd_row(n: int = 23) -> torch.Tensor:
+    """Rows with ties, both zeros, NaNs and infinities."""
+    torch.manual_seed(n)
+    x = torch.randint(-3, 4, (2, n)).float()
+    x[:, ::5], x[:, 1::7], x[0, 2::9], x[1, 3::9] = -0.0, NAN, INF, -INF
+    return x
+
+
+# Order
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("n", [1, 2, 23])
+def test_sort_by_counting(descending, n):
+    text = on_trn2(lambda x: torch.sort(x, dim=1, descending=descending, stable=True), odd_row(n))
+    assert "stablehlo.sort" not in text
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("n", [3, 16, 23])
+def test_sort_by_network(monkeypatch, descending, n):
+    monkeypatch.setattr("neuron_dynamo.lowering.ordering.LONGEST_COUNTED", 0)
+    monkeypatch.setattr("neuron_dynamo.lowering.ordering.FEWEST_BY_MAXIMUM", 0)
+    on_trn2(lambda x: torch.sort(x, dim=1, descending=descending, stable=True), odd_row(n))
+
+
+def test_a_long_row_takes_the_network():
+    x = torch.randn(2000)
+    text = on_trn2(lambda x: torch.sort(x, stable=True), x)
+    assert "2000x2000" not in text
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.bool, torch.bfloat16, torch.float16])
+def test_sort_of_other_types(dtype):
+    x = torch.tensor([[3, 1, 0, 2, 1, 0, 3]]).to(dtype)
+    on_trn2(lambda x: torch.sort(x, stable=True), x)
+    on_trn2(lambda x: torch.sort(x, stable=True, descending=True), x)
+
+
+def test_sort_of_the_extremes_of_integers(monkeypatch):
+    least, most = torch.iinfo(torch.int32).min, torch.iinfo(torch.int32).max
+    x = torch.tensor([most, 0, least, most, 5, least], dtype=torch.int32)
+    for longest in (1024, 0):
+        monkeypatch.setattr("neuron_dynamo.lowering.ordering.LONGEST_COUNTED", longest)
+        on_trn2(lambda x: [torch.sort(x, stable=True), torch.sort(x, stable=True, descending=True)], x)
+
+
+def test_sort_along_another_dim_of_nothing_and_of_a_number():
+    on_trn2(lambda x: torch.sort(x, dim=0, stable=True), torch.randn(5, 2, 3))
+    on_trn2(lambda x: torch.sort(x, dim=0, stable=True), torch.zeros(0, 3))
+    on_trn2(lambda x: torch.sort(x), torch.tensor(2.0))
+
+
+@pytest.mark.parametrize("largest", [False, True])
+@pytest.mark.parametrize("k", [1, 3, 9])
+@pytest.mark.parametrize("counted", [1024, 0])
+def test_topk(monkeypatch, largest, k, counted):
+    """By counting; else by taking maxima for few, by the network for more."""
+    monkeypatch.setattr("neuron_dynamo.lowering.ordering.LONGEST_COUNTED", counted)
+    torch.manual_seed(0)
+    x = torch.randperm(40).float().view(2, 20)
+    x[0, 5] = NAN
+    on_trn2(lambda x: torch.topk(x, k, dim=1, largest=largest), x)
+
+
+def test_topk_where_values_run_out(monkeypatch):
+    """Elements equal to what stands for those already taken."""
+    monkeypatch.setattr("neuron_dynamo.lowering.ordering.LONGEST_COUNTED", 0)
+    x = torch.tensor([[-INF, 1.0, -INF, NAN, -INF]])
+    for k in (4, 5):
+        text = on_trn2(lambda x, k=k: torch.topk(x, k).values, x)
+        assert "stablehlo.sort" not in text
+    on_trn2(lambda x: torch.sort(torch.topk(x, 5).indices).values, x)
+
+
+def test_order_statistics():
+    x = odd_row()
+    clean = torch.nan_to_num(x, nan=9.0)
+    on_trn2(lambda x: [torch.kthvalue(x, 4, dim=1).values, torch.median(x, dim=1).values, torch.mode(x, dim=1).values], clean)
+    on_trn2(lambda x: [torch.nanmedian(x, dim=1).values, torch.nanmedian(x), torch.median(x)], x)
+    on_trn2(lambda x, v: torch.searchsorted(x, v), torch.sort(clean).values, torch.randn(2, 5))
+
+
+# Reductions
+
+
+def test_logical_reductions():
+    x = torch.tensor([[True, False, True], [True, True, True], [False, False, False]])
+    text = on_trn2(lambda x: [x.any(), x.all(), x.any(dim=1), x.all(dim=0), x.amax(1), x.amin(0)], x)
+    assert "stablehlo.or" not in text and "stablehlo.and" not in text
+    on_trn2(lambda x: [x.any(dim=1), x.all(dim=1)], torch.zeros(2, 0, dtype=torch.bool))
+
+
+def test_extremes_with_index():
+    x = odd_row()
+    on_trn2(lambda x: [x.max(dim=1).values, x.max(dim=1).indices, x.argmin(dim=1), x.argmax()], x)
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 16])
+def test_cumulative(n):
+    x = torch.randn(3, n)
+    on_trn2(lambda x: [x.cumsum(1), x.cumprod(1), x.logcumsumexp(1), x.cummax(1), x.cummin(1)], x)
+
+
+def test_cumulative_odd_values():
+    x = torch.tensor([1.0, INF, -INF, NAN, 2.0])
+    on_trn2(lambda x: [x.cumsum(0), x.cumprod(0), x.cummax(0), x.cummin(0)], x)
+    on_trn2(lambda x: [x.cumsum(0), x.cummax(0), x.cumprod(0)], torch.tensor([2**40, -3, 7]))
+    on_trn2(lambda x: [x.cummax(0), x.cumsum(0)], torch.tensor([False, True, False]))
+
+
+# Windows
+
+
+@pytest.mark.parametrize(
+    "window",
+    [{"kernel_size": 3}, {"kernel_size": 2, "stride": 1, "padding": 1, "dilation": 2}, {"kernel_size": (3, 2), "ceil_mode": True}],
+)
+def test_max_pool(window):
+    x = torch.randn(2, 3, 9, 8)
+    x[0, 0, 3, 3] = NAN
+    x[0, 1] = 1
+    on_trn2(lambda x: torch.nn.functional.max_pool2d(x, **window), x)
+    on_trn2(lambda x: torch.nn.functional.max_pool2d(x, return_indices=True, **window), x)
+
+
+def test_adaptive_and_average_pools():
+    x = torch.randn(2, 3, 9, 8)
+    on_trn2(lambda x: torch.nn.functional.adaptive_max_pool2d(x, (4, 3), return_indices=True), x)
+    on_trn2(lambda x: torch.nn.functional.adaptive_avg_pool2d(x, (4, 3)), x)
+    on_trn2(lambda x: torch.nn.functional.avg_pool2d(x, 3, 2, 1), x)
+
+    def gradient(x):
+        x = x.detach().requires_grad_(True)
+        return torch.autograd.grad(torch.nn.functional.avg_pool2d(x, 3, 2, 1).square().sum(), x)
+
+    on_trn2(gradient, x)
+
+
+# Convolutions
+
+
+@pytest.mark.parametrize(("stride", "dilation", "groups"), [(2, 1, 1), (2, 2, 1), (3, 2, 2), (1, 3, 1)])
+def test_transposed_convolution(stride, dilation, groups):
+    x, w = torch.randn(2, 4, 5, 6), torch.randn(4, 3, 2, 3)
+    on_trn2(
+        lambda x, w: torch.nn.functional.conv_transpose2d(x, w, stride=stride, dilation=dilation, groups=groups), x, w, rtol=1e-4, atol=1e-5
+    )
+
+
+def test_convolution_gradients():
+    def gradients(x, w):
+        x, w = x.detach().requires_grad_(True), w.detach().requires_grad_(True)
+        return torch.autograd.grad(torch.nn.functional.conv2d(x, w, stride=2, dilation=2, padding=1).square().sum(), (x, w))
+
+    on_trn2(gradients, torch.randn(2, 4, 9, 8), torch.randn(6, 4, 3, 2), rtol=1e-4, atol=1e-4)
+
+
+# Integers
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64])
+def test_right_shift(dtype):
+    x = torch.tensor([-128, -1, 0, 1, 127, -7], dtype=dtype)
+    on_trn2(lambda x, n: torch.bitwise_right_shift(x, n), x, torch.tensor([7, 3, 2, 1, 6, 0], dtype=dtype))
+
+
+def test_integer_power_without_loops():
+    x = torch.tensor([-3, -1, 0, 1, 2, 3, 5, 7])
+    on_trn2(lambda x, n: torch.pow(x, n), x, torch.tensor([3, 5, 0, 9, 62, 40, 2, 1]))
+    on_trn2(lambda x: torch.pow(x, 9), x.to(torch.int32))
+    on_trn2(lambda x: torch.pow(3, x), torch.tensor([0, 1, 2, 19]))
+
+
+def test_scatters_of_booleans():
+    x, index = torch.tensor([False, True, False, True]), torch.tensor([0, 1, 0])
+    on_trn2(lambda x, i, v: x.index_add(0, i, v), x, index, torch.tensor([False, False, True]))
+    on_trn2(lambda x, i, v: x.index_put((i,), v, accumulate=True), x, index, torch.tensor([True, False, False]))
+
+
+def test_float64_is_float32():
+    on_trn2(lambda x: [x.sum(), x.softmax(1)], torch.randn(3, 4, dtype=torch.float64))
