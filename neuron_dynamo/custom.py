@@ -142,7 +142,9 @@ def _resolve(op: Any) -> torch._ops.OpOverload:
 
 def _claim(op: torch._ops.OpOverload) -> None:
     if op in _digests or registry.find(op) is not None:
-        raise RuleError("it has a lowering rule or a decomposition already", op=str(op), remedy="neuron_dynamo.custom.unregister removes yours")
+        raise RuleError(
+            "it has a lowering rule or a decomposition already", op=str(op), remedy="neuron_dynamo.custom.unregister removes yours"
+        )
 
 
 def _all_arguments(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -183,6 +185,10 @@ def _parts(value: Any, depth: int = 0) -> list[bytes]:
     if not isinstance(value, types.FunctionType) or depth > 3:
         return [repr(value).encode()]
     cells = [cell.cell_contents for cell in value.__closure__ or ()]
-    parts = [part for v in (value.__code__, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values(), *cells) for part in _parts(v, depth + 1)]
+    parts = [
+        part
+        for v in (value.__code__, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values(), *cells)
+        for part in _parts(v, depth + 1)
+    ]
     file = inspect.getsourcefile(value)
     return [*parts, Path(file).read_bytes()] if file is not None and Path(file).is_file() else parts

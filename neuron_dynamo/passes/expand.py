@@ -171,4 +171,3 @@ def _replace(node: Node, value: Any) -> None:
             user.graph.erase_node(user)
         else:
             user.args, user.kwargs = torch.fx.node.map_arg((user.args, user.kwargs), lambda n: value if n is node else n)
-

@@ -98,7 +98,9 @@ def _flex_attention_backward(*args: Any) -> Any:
     saved = (query, key, value, out, logsumexp, grad_out, grad_logsumexp)
     *grads, captured_grads = sdpa_dense_backward(*saved, forward, joint, mask, scale, options, captured, masked)
     # Each captured tensor has a gradient among the node's results, even where none is taken.
-    filled = [torch.zeros_like(b) if g is None and isinstance(b, torch.Tensor) else g for b, g in zip(captured, captured_grads, strict=True)]
+    filled = [
+        torch.zeros_like(b) if g is None and isinstance(b, torch.Tensor) else g for b, g in zip(captured, captured_grads, strict=True)
+    ]
     return *grads, tuple(filled)
 
 
@@ -136,7 +138,9 @@ def _cond(predicate: Any, on_true: Node, on_false: Node, operands: Sequence[Any]
     yield on_false, list(operands)
 
 
-def _while_loop(condition: Node, body: Node, carried: Sequence[Any], additional: Sequence[Any], *_: Any) -> Iterator[tuple[Node, list[Any]]]:
+def _while_loop(
+    condition: Node, body: Node, carried: Sequence[Any], additional: Sequence[Any], *_: Any
+) -> Iterator[tuple[Node, list[Any]]]:
     yield condition, [*carried, *additional]
     yield body, [*carried, *additional]
 

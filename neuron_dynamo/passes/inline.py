@@ -46,7 +46,9 @@ def _inline(gm: GraphModule, node: Node) -> bool:
             user.replace_all_uses_with(result)
         else:
             for reader in list(user.users):
-                reader.args, reader.kwargs = torch.fx.node.map_arg((reader.args, reader.kwargs), lambda n, r=result, u=user: r if n is u else n)
+                reader.args, reader.kwargs = torch.fx.node.map_arg(
+                    (reader.args, reader.kwargs), lambda n, r=result, u=user: r if n is u else n
+                )
         gm.graph.erase_node(user)
     gm.graph.erase_node(node)
     return True
