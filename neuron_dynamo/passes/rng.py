@@ -207,6 +207,9 @@ class _Rewriter:
     def drawn(self, what: Draw) -> Node:
         value = self.node.meta["val"]
         like = value if what.template is None else what.template.meta["val"]
+        if 0 in like.stride():  # an expanded template, as of vmap: eager draws into a new tensor
+            with self.fake_mode():
+                like = torch.empty_like(like)
         source = next((n for n in self.node.all_input_nodes if isinstance(n.meta["val"], torch.Tensor)), self.node)
         if self.mode == "eager":
             return self.eager(what.method, what.params, source, like, value.dtype)
