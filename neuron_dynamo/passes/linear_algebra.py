@@ -1,8 +1,8 @@
 """Decompositions of linear algebra into factorizations that have rules (lowering/ops/{cholesky,lu,householder}.py), after
 aten/src/ATen/native/{LinearAlgebra,BatchLinearAlgebra}.cpp. PyTorch has none of its own.
 
-Like ATen, `det`, `slogdet` and `solve` factor the transpose of a contiguous real matrix: `info`, and so the text of an error,
-depends on it, and so do the backward formulas, which read the factors. Errors of singular inputs are raised by
+Like ATen, `det` and `slogdet` factor the transpose of a contiguous real matrix, `solve` and `inv` the matrix: the backward
+formulas, which read the factors, and the text of errors depend on it. Errors of singular inputs are raised by
 `_linalg_check_errors`, which stays in the graph and runs on the host.
 """
 
@@ -88,28 +88,20 @@ def linalg_lu(a: Tensor, *, pivot: bool = True) -> tuple[Tensor, Tensor, Tensor]
     return permutation, lower, upper
 
 
-def _factor(a: Tensor) -> tuple[bool, Tensor, Tensor, Tensor]:
-    """(whether the transpose was factored, LU, pivots, info)."""
-    turned = a.is_contiguous() and not a.is_complex()
-    factors, pivots, info = aten.linalg_lu_factor_ex.default(a.mT if turned else a)
-    return turned, factors, pivots, info
-
-
 def linalg_solve_ex(a: Tensor, y: Tensor, *, left: bool = True, check_errors: bool = False) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    turned, factors, pivots, info = _factor(a)
+    factors, pivots, info = aten.linalg_lu_factor_ex.default(a)
     if check_errors:
         _check(info, "torch.linalg.solve_ex", a)
     vector = y.ndim == 1 or (y.ndim == a.ndim - 1 and y.shape == a.shape[:-1])
-    sides = y.unsqueeze(-1) if vector else y
-    x = aten.linalg_lu_solve.default(factors, pivots, sides, left=left, adjoint=turned)
+    x = aten.linalg_lu_solve.default(factors, pivots, y.unsqueeze(-1) if vector else y, left=left)
     return x.squeeze(-1) if vector else x, factors, pivots, info
 
 
 def linalg_inv_ex(a: Tensor, *, check_errors: bool = False) -> tuple[Tensor, Tensor]:
-    turned, factors, pivots, info = _factor(a)
+    factors, pivots, info = aten.linalg_lu_factor_ex.default(a)
     if check_errors:
         _check(info, "linalg.inv_ex", a)
-    return aten.linalg_lu_solve.default(factors, pivots, _eye_like(a), adjoint=turned), info
+    return aten.linalg_lu_solve.default(factors, pivots, _eye_like(a)), info
 
 
 def _permutation_sign(pivots: Tensor) -> Tensor:
@@ -118,14 +110,20 @@ def _permutation_sign(pivots: Tensor) -> Tensor:
     return 1 - 2 * ((pivots != own).sum(-1) % 2)
 
 
+def _determinant_factors(a: Tensor) -> tuple[Tensor, Tensor]:
+    """LU and pivots of a, or of its transpose where ATen takes that."""
+    factors, pivots, _ = aten.linalg_lu_factor_ex.default(a.mT if a.is_contiguous() and not a.is_complex() else a)
+    return factors, pivots
+
+
 def linalg_det(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    _, factors, pivots, _ = _factor(a)
+    factors, pivots = _determinant_factors(a)
     det = factors.diagonal(dim1=-2, dim2=-1).prod(-1) * _permutation_sign(pivots).to(a.dtype)
     return det, factors, pivots
 
 
 def linalg_slogdet(a: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    _, factors, pivots, _ = _factor(a)
+    factors, pivots = _determinant_factors(a)
     diagonal = factors.diagonal(dim1=-2, dim2=-1)
     sign = diagonal.sgn().prod(-1) * _permutation_sign(pivots).to(a.dtype)
     return sign, diagonal.abs().log().sum(-1), factors, pivots
