@@ -130,7 +130,7 @@ def _resolve(op: Any) -> torch._ops.OpOverload:
         if op is not None and overload:
             op = getattr(op, overload, None)
     if isinstance(op, torch._ops.OpOverloadPacket):
-        overloads = op.overloads()
+        overloads: list[str] = op.overloads()  # type: ignore[no-untyped-call]
         op = getattr(op, "default" if "default" in overloads else overloads[0]) if "default" in overloads or len(overloads) == 1 else None
     if not isinstance(op, torch._ops.OpOverload):
         raise RuleError(

@@ -50,7 +50,7 @@ def expand(gm: GraphModule, node: Node, function: Callable[..., Any], table: Tab
     _compare(output.args[0], expected)
     _separate(traced)
     results = _splice(gm, node, traced, inputs)
-    _replace(node, pytree.tree_unflatten(results, structure))
+    replace(node, pytree.tree_unflatten(results, structure))
     gm.graph.erase_node(node)
 
 
@@ -112,12 +112,12 @@ def _compare(results: Sequence[Any], expected: Sequence[Any]) -> None:
 
 def _separate(traced: GraphModule) -> None:
     """Copy the results of a trace that are, or are views of, its inputs: those of the op that it stands for are new."""
-    inputs = {StorageWeakRef(n.meta["val"].untyped_storage()) for n in traced.graph.nodes if n.op == "placeholder"}
+    inputs = {_storage(n.meta["val"]) for n in traced.graph.nodes if n.op == "placeholder"}
     (output,) = (n for n in traced.graph.nodes if n.op == "output")
 
     def separate(node: Node) -> Node:
         value = node.meta["val"]
-        if not isinstance(value, torch.Tensor) or StorageWeakRef(value.untyped_storage()) not in inputs:
+        if not isinstance(value, torch.Tensor) or _storage(value) not in inputs:
             return node
         with traced.graph.inserting_before(output):
             copy = traced.graph.call_function(torch.ops.aten.clone.default, (node,))
@@ -125,6 +125,10 @@ def _separate(traced: GraphModule) -> None:
         return copy
 
     output.args = (torch.fx.node.map_arg(output.args[0], separate),)
+
+
+def _storage(tensor: torch.Tensor) -> Any:
+    return StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
 
 
 def _kind(value: Any) -> str:
@@ -160,14 +164,14 @@ def attach(gm: GraphModule, value: Any) -> str:
     return f"_expanded_{number}"
 
 
-def _replace(node: Node, value: Any) -> None:
+def replace(node: Node, value: Any) -> None:
     """Let the users of `node`, and of what they take from it, use `value`: a node, a constant, or a structure of those."""
     if isinstance(value, Node):
         node.replace_all_uses_with(value)
         return
     for user in list(node.users):
         if isinstance(value, (tuple, list)) and user.target is operator.getitem:
-            _replace(user, value[user.args[1]])  # type: ignore[index]
+            replace(user, value[user.args[1]])  # type: ignore[index]
             user.graph.erase_node(user)
         else:
             user.args, user.kwargs = torch.fx.node.map_arg((user.args, user.kwargs), lambda n: value if n is node else n)

@@ -55,7 +55,7 @@ def _rewrite(gm: GraphModule, node: Node) -> bool:
 
 def _definition(node: Node) -> Callable[..., Any] | None:
     """The function over PyTorch ops that the node's op stands for, or None."""
-    name = node.target.name() if isinstance(node.target, HigherOrderOperator) else ""
+    name = str(node.target) if isinstance(node.target, HigherOrderOperator) else ""
     if name == "cond" and isinstance(node.args[0], (bool, int)):
         return lambda chosen, on_true, on_false, operands: (on_true if chosen else on_false)(*operands)
     return _DEFINITIONS.get(name)
@@ -76,7 +76,7 @@ def _call_with(subgraph: Callable[..., Any], operands: Sequence[Any], *settings:
 def _associative_scan(combine: Callable[..., Any], xs: Sequence[torch.Tensor], additional: Sequence[Any]) -> Any:
     from torch._higher_order_ops.associative_scan import generic_associative_scan
 
-    return generic_associative_scan(combine, list(xs), additional_inputs=tuple(additional))
+    return generic_associative_scan(combine, list(xs), additional_inputs=tuple(additional))  # type: ignore[no-untyped-call]
 
 
 def _flex_attention(*args: Any) -> Any:
@@ -110,7 +110,7 @@ def _inner_decompositions() -> dict[Any, Callable[..., Any]]:
     from torch._dynamo import _trace_wrapped_higher_order_op as flex
 
     def zeros_and_scatter(shape: Sequence[int], indices: Sequence[torch.Tensor], values: torch.Tensor) -> torch.Tensor:
-        return torch.ops.aten.index_put(values.new_zeros(shape), list(indices), values, accumulate=True)
+        return values.new_zeros(shape).index_put(list(indices), values, accumulate=True)
 
     return {flex.zeros_and_scatter._opoverload: zeros_and_scatter}
 

@@ -1,4 +1,4 @@
-"""Nested compile regions of Dynamo's graph put inline before AOTAutograd traces them, so that one joint graph holds their forward and backward."""
+"""Nested compile regions put inline in Dynamo's graph, before AOTAutograd traces it, so that one joint graph holds forward and backward."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
+
+from neuron_dynamo.passes.expand import replace
 
 
 def inline_regions(gm: GraphModule) -> None:
@@ -40,15 +42,6 @@ def _inline(gm: GraphModule, node: Node) -> bool:
                 copies[inner] = gm.graph.node_copy(inner, copies.__getitem__)
                 if inner.op in ("get_attr", "call_module"):
                     copies[inner].target = f"{called.target}.{inner.target}"
-    for user in list(node.users):
-        result = results[user.args[1]]  # type: ignore[index]
-        if isinstance(result, Node):
-            user.replace_all_uses_with(result)
-        else:
-            for reader in list(user.users):
-                reader.args, reader.kwargs = torch.fx.node.map_arg(
-                    (reader.args, reader.kwargs), lambda n, r=result, u=user: r if n is u else n
-                )
-        gm.graph.erase_node(user)
+    replace(node, results)
     gm.graph.erase_node(node)
     return True
