@@ -57,6 +57,8 @@ def _unfit(value: Any, target: Target) -> str | None:
         return f"a value of type {type(value).__name__}"
     if value.dtype not in DTYPE_NAMES:
         return f"StableHLO has no {value.dtype}"
+    if value.dtype not in target.dtypes:
+        return f"target {target.name} has no {value.dtype}"
     if value.layout != torch.strided:
         return f"layout {value.layout}"
     if not all(isinstance(n, int) for n in value.shape):

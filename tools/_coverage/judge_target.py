@@ -11,6 +11,7 @@ import torch._dynamo
 
 import neuron_dynamo
 from neuron_dynamo.errors import InspectError
+from neuron_dynamo.inspection import Report
 from neuron_dynamo.preflight import Finding, check
 from neuron_dynamo.target import get_target
 from tools._coverage.cases import Case
@@ -27,7 +28,7 @@ def judge_target(case: Case, target: str) -> Verdict:
         args, kwargs = _copies((case.args, case.kwargs))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            report = neuron_dynamo.inspect(_whole(case, original), *args, options={"target": target}, **kwargs)
+            report = _inspected(original, args, kwargs, {"target": target})
     except Exception as error:
         return _explain(case, error)
     refused = [f for g in report.graphs for p in g.programs for f in check(p.program, get_target(target)) if f.refused]
@@ -46,15 +47,15 @@ def _brief(found: Finding) -> str:
     return f"{found.code}: {found.what}"
 
 
-def _whole(case: Case, call: Callable[..., Any]) -> Callable[..., Any]:
-    """What is inspected: the call, as a function of Python's own around builtins, which Dynamo does not take as frames."""
+def _inspected(call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, str]) -> Report:
     if isinstance(call, torch.nn.Module):
-        return call
+        return neuron_dynamo.inspect(call, *args, options=options, **kwargs)
 
-    def function(*args: Any, **kwargs: Any) -> Any:
+    # A function of Python's own around builtins, which Dynamo does not take as frames; and arguments may be called as inspect's are.
+    def function(args: Any, kwargs: Any) -> Any:
         return call(*args, **kwargs)
 
-    return function
+    return neuron_dynamo.inspect(function, args, kwargs, options=options)
 
 
 def _explain(case: Case, error: Exception) -> Verdict:

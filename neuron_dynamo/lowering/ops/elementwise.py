@@ -12,9 +12,10 @@ from typing import Any
 import torch
 
 from neuron_dynamo.lowering.builder import Builder, Scalar, Value, compute_dtype
+from neuron_dynamo.lowering.loops import bounded_loop
 from neuron_dynamo.lowering.promote import together
 from neuron_dynamo.lowering.registry import lowering
-from neuron_dynamo.lowering.structured import reduce, while_loop
+from neuron_dynamo.lowering.structured import reduce
 
 aten = torch.ops.aten
 prims = torch.ops.prims
@@ -285,12 +286,7 @@ def _integer_power(b: Builder, base: Value, exponent: Value) -> Value:
         return [b.select(odd, b.mul(result, square), result), b.mul(square, square), halved]
 
     def by_squares(exponent: Value) -> Value:
-        if "while" in b.target.ops:
-            return while_loop(b, [one, base, exponent], more, step)[0]
-        carried = [one, base, exponent]
-        for _ in range(8 * base.dtype.itemsize):
-            carried = step(carried)
-        return carried[0]
+        return bounded_loop(b, [one, base, exponent], more, step, 8 * base.dtype.itemsize)[0]
 
     one, zero = b.like(base, 1), b.like(base, 0)
     if not base.dtype.is_signed:

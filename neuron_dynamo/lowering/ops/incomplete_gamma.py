@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 
 from neuron_dynamo.lowering.builder import Builder, Scalar, Value, compute_dtype
+from neuron_dynamo.lowering.loops import needs_while
 from neuron_dynamo.lowering.promote import together
 from neuron_dynamo.lowering.registry import lowering
 from neuron_dynamo.lowering.series import polynomial, ratio
@@ -190,12 +191,12 @@ class _Region(NamedTuple):
     small: Value
 
 
-@lowering(aten.igamma.default)
+@lowering(aten.igamma.default, guard=needs_while)
 def igamma(b: Builder, a: Value | Scalar, x: Value | Scalar) -> Value:
     return _regularised(b, a, x, upper=False)
 
 
-@lowering(aten.igammac.default)
+@lowering(aten.igammac.default, guard=needs_while)
 def igammac(b: Builder, a: Value | Scalar, x: Value | Scalar) -> Value:
     return _regularised(b, a, x, upper=True)
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
 
 from neuron_dynamo.lowering.builder import Builder, Scalar, Value
+from neuron_dynamo.lowering.loops import bounded_loop
 from neuron_dynamo.lowering.promote import together
 from neuron_dynamo.lowering.registry import lowering
-from neuron_dynamo.lowering.structured import normalise_dims, reduce, while_loop
+from neuron_dynamo.lowering.structured import normalise_dims, reduce
 
 aten = torch.ops.aten
 
@@ -31,7 +33,8 @@ def _gcd(b: Builder, x: Value, y: Value) -> Value:
         divisor = b.select(done, b.like(rest, 1), rest)
         return [b.select(done, value, rest), b.select(done, rest, b.binary("remainder", value, divisor))]
 
-    return while_loop(b, [_size(b, x), _size(b, y)], more, step)[0]
+    most = math.ceil(1.45 * 8 * x.dtype.itemsize)  # Lame's theorem
+    return bounded_loop(b, [_size(b, x), _size(b, y)], more, step, most)[0]
 
 
 @lowering(aten.gcd.default)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from neuron_dynamo.lowering.builder import Builder, Scalar, Value, compute_dtype
+from neuron_dynamo.lowering.loops import needs_while
 from neuron_dynamo.lowering.promote import together
 from neuron_dynamo.lowering.registry import lowering
 from neuron_dynamo.lowering.structured import reduce, while_loop
@@ -228,4 +229,4 @@ for _name, _body in {
     "legendre_polynomial_p": _legendre,
 }.items():
     _packet = getattr(aten, f"special_{_name}")
-    lowering(_packet.default, _packet.x_scalar, _packet.n_scalar)(_rule(_body))
+    lowering(_packet.default, _packet.x_scalar, _packet.n_scalar, guard=needs_while)(_rule(_body))

@@ -18,6 +18,7 @@ from neuron_dynamo.lowering.builder import Builder, Value
 from neuron_dynamo.lowering.program import TensorSpec
 from neuron_dynamo.lowering.registry import lowering
 from neuron_dynamo.runtime.draw import PARITY, ROTATIONS, ROUNDS, bernoulli_threshold, digits
+from neuron_dynamo.target import Target
 
 aten = torch.ops.aten
 neuron_dynamo = torch.ops.neuron_dynamo
@@ -150,7 +151,13 @@ def random_bernoulli(b: Builder, state: Value, index: int, size: Sequence[int], 
     return b.reshape(b.compare("LT", word, b.like(word, threshold)), b.out.shape)
 
 
-@lowering(neuron_dynamo.random_integers.default, guard=_countable)
+def _drawable(state: Any, index: int, size: Sequence[int], low: int, high: int, dtype: torch.dtype, *, target: Target) -> str | None:
+    if high - low > 2**32 and torch.uint64 not in target.dtypes:
+        return f"target {target.name} has no 64-bit unsigned integers, which a range of more than 2^32 takes"
+    return _countable(state, index, size)
+
+
+@lowering(neuron_dynamo.random_integers.default, guard=_drawable)
 def random_integers(b: Builder, state: Value, index: int, size: Sequence[int], low: int, high: int, dtype: torch.dtype) -> Value:
     first, second = _words(b, state, index)
     span = high - low

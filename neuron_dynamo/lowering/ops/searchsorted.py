@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 
 from neuron_dynamo.lowering.builder import Builder, Scalar, Value
+from neuron_dynamo.lowering.loops import bounded_loop
 from neuron_dynamo.lowering.ops.indexing import index_dtype
 from neuron_dynamo.lowering.promote import result_type
 from neuron_dynamo.lowering.registry import lowering
-from neuron_dynamo.lowering.structured import pick, reduce, spread, while_loop
+from neuron_dynamo.lowering.structured import pick, reduce, spread
 
 aten = torch.ops.aten
 
@@ -74,7 +75,7 @@ def _search(b: Builder, boundaries: Value, wanted: Value, right: bool, sorter: V
         return [b.add(number, b.like(number, 1)), b.select(above, low, b.add(middle, one)), b.select(above, b.min(middle, high), high)]
 
     start = [b.scalar(0, torch.int32), b.full(wanted.shape, 0, kind), b.full(wanted.shape, count, kind)]
-    return b.convert(while_loop(b, start, more, step)[1], b.out.dtype)
+    return b.convert(bounded_loop(b, start, more, step, count.bit_length())[1], b.out.dtype)
 
 
 @lowering(aten.bucketize.Tensor, aten.bucketize.Scalar)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 
 from neuron_dynamo.lowering.builder import Builder, Scalar, Value, compute_dtype
+from neuron_dynamo.lowering.loops import needs_while
 from neuron_dynamo.lowering.ops.elementwise import widened
 from neuron_dynamo.lowering.ops.special import digamma
 from neuron_dynamo.lowering.promote import together
 from neuron_dynamo.lowering.registry import lowering
 from neuron_dynamo.lowering.structured import reduce, while_loop
+from neuron_dynamo.target import Target
 
 aten = torch.ops.aten
 
@@ -32,7 +35,7 @@ _BERNOULLI = (
 """B_2, B_4 ... B_24."""
 
 
-@lowering(aten.special_zeta.default, aten.special_zeta.self_scalar, aten.special_zeta.other_scalar)
+@lowering(aten.special_zeta.default, aten.special_zeta.self_scalar, aten.special_zeta.other_scalar, guard=needs_while)
 def special_zeta(b: Builder, x: Value | Scalar, q: Value | Scalar) -> Value:
     """Sum over k >= 0 of (k + q)^-x."""
     left, right = together(b, [x, q], _inner_dtype(b, b.out.dtype))
@@ -101,7 +104,11 @@ def _zeta(b: Builder, x: Value, q: Value) -> Value:
     return b.select(b.compare("EQ", x, one), b.like(x, math.inf), result)
 
 
-@lowering(aten.polygamma.default)
+def _many_terms(n: int, x: Any, *, target: Target) -> str | None:
+    return None if n < 2 else needs_while(target=target)
+
+
+@lowering(aten.polygamma.default, guard=_many_terms)
 def polygamma(b: Builder, n: int, x: Value) -> Value:
     """Derivative n of digamma: (-1)^(n + 1) n! zeta(n + 1, x) from the second on."""
     if n == 0:

@@ -7,6 +7,9 @@ import math
 import pytest
 import torch
 
+from neuron_dynamo.lowering.support import why_not_native
+from neuron_dynamo.target import get_target
+from tests.lowering.opcheck import trace
 from tests.lowering.targets import check_for
 
 NAN, INF = math.nan, math.inf
@@ -198,3 +201,27 @@ def test_scatters_of_booleans():
 
 def test_float64_is_float32():
     on_trn2(lambda x: [x.sum(), x.softmax(1)], torch.randn(3, 4, dtype=torch.float64))
+
+
+def test_loops_of_bounded_length_are_written_out():
+    x, y = torch.tensor([12, -18, 0, 7, 6765]), torch.tensor([18, 12, 5, 0, 10946])
+    on_trn2(lambda x, y: [torch.gcd(x, y), torch.lcm(x, y)], x.short(), y.short())
+    boundaries = torch.arange(50).float()
+    on_trn2(lambda n, v: [torch.searchsorted(n, v), torch.bucketize(v, n, right=True)], boundaries, torch.tensor([-1.0, 0, 7.5, 49, 90]))
+
+
+@pytest.mark.parametrize(
+    ("op", "args", "reason"),
+    [
+        (torch.igamma, (torch.ones(2), torch.ones(2)), "takes no loops"),
+        (torch.special.zeta, (torch.full((2,), 2.0), torch.ones(2)), "takes no loops"),
+        (torch.special.hermite_polynomial_h, (torch.ones(2), torch.ones(2)), "takes no loops"),
+        (torch.sort, (torch.empty(2**20 + 1),), "has no sort"),
+        (torch.add, (torch.ones(2, dtype=torch.complex64), 1), "has no torch.complex64"),
+    ],
+)
+def test_what_runs_on_the_host(op, args, reason):
+    gm = trace(lambda *tensors: op(*tensors, *args[len(tensors) :]), [a for a in args if isinstance(a, torch.Tensor)])
+    reasons = [why for n in gm.graph.nodes if n.op == "call_function" and (why := why_not_native(n, get_target("trn2")))]
+    assert reason in reasons[0]
+    assert all(why_not_native(n, get_target("host")) is None for n in gm.graph.nodes if n.op == "call_function")
