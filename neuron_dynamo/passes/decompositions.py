@@ -15,6 +15,7 @@ from neuron_dynamo.passes.distances import distance_decompositions
 from neuron_dynamo.passes.foreach import foreach_decompositions
 from neuron_dynamo.passes.fractional_pooling import fractional_pooling_decompositions
 from neuron_dynamo.passes.fused_layers import fused_layer_decompositions
+from neuron_dynamo.passes.fused_optimizers import fused_optimizer_decompositions
 from neuron_dynamo.passes.histograms import histogram_decompositions
 from neuron_dynamo.passes.linear_algebra import linear_algebra_decompositions
 from neuron_dynamo.passes.margin_losses import margin_loss_decompositions
@@ -55,5 +56,6 @@ def decomposition_table() -> dict[Any, Callable[..., Any]]:
     table.update(fractional_pooling_decompositions())
     table.update(trilinear_decompositions())
     table.update(histogram_decompositions())
+    table.update(fused_optimizer_decompositions())
     taken = {*registry.registered(), *_WHOLE} - custom.taken()
     return {op: function for op, function in table.items() if op not in taken}
