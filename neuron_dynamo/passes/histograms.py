@@ -1,4 +1,5 @@
-"""Decompositions of histograms with explicit edges, after aten/src/ATen/native/Histogram.cpp. PyTorch has none of its own; histc has a rule.
+"""Decompositions of histograms with explicit edges, after aten/src/ATen/native/Histogram.cpp. PyTorch has none of its own;
+histc has a rule.
 
 A bin is closed below and open above, but for the last, which is closed; elements outside, and NaN, are not counted.
 """

@@ -1,5 +1,8 @@
 """Decompositions of the multi-label margin loss and of the gradients of it and the multi-class one, after
-aten/src/ATen/native/LossMulti{Margin,LabelMargin}.cpp. PyTorch's own decomposition of the former is wrong where a row's first label is -1."""
+aten/src/ATen/native/LossMulti{Margin,LabelMargin}.cpp.
+
+PyTorch's own decomposition of the former is wrong where a row's first label is -1.
+"""
 
 from __future__ import annotations
 
