@@ -44,10 +44,11 @@ def test_scaled_gradients_and_overflow(found: float) -> None:
 @pytest.mark.parametrize("first", [False, True])
 @pytest.mark.parametrize("nesterov", [False, True])
 def test_sgd(first: bool, nesterov: bool) -> None:
+    dampening = 0.0 if nesterov else 0.2
     options = {
         "weight_decay": 0.1,
         "lr": 0.05,
-        "dampening": 0.0 if nesterov else 0.2,
+        "dampening": dampening,
         "nesterov": nesterov,
         "maximize": False,
         "is_first_step": first,

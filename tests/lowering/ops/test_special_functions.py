@@ -40,8 +40,30 @@ def _arguments(dtype: torch.dtype) -> torch.Tensor:
     return torch.cat([torch.tensor(EDGES, dtype=torch.float64), normal, normal * 10, uniform]).to(dtype)
 
 
-NAMES = "airy_ai bessel_j0 bessel_j1 bessel_y0 bessel_y1 spherical_bessel_j0 i0 i0e i1 i1e modified_bessel_k0 modified_bessel_k1".split()
-NAMES += "scaled_modified_bessel_k0 scaled_modified_bessel_k1 erfcx log_ndtr ndtri ndtr digamma gammaln erfinv entr".split()
+NAMES = [
+    "airy_ai",
+    "bessel_j0",
+    "bessel_j1",
+    "bessel_y0",
+    "bessel_y1",
+    "spherical_bessel_j0",
+    "i0",
+    "i0e",
+    "i1",
+    "i1e",
+    "modified_bessel_k0",
+    "modified_bessel_k1",
+    "scaled_modified_bessel_k0",
+    "scaled_modified_bessel_k1",
+    "erfcx",
+    "log_ndtr",
+    "ndtri",
+    "ndtr",
+    "digamma",
+    "gammaln",
+    "erfinv",
+    "entr",
+]
 POLYNOMIALS = [name for name in dir(torch.special) if "polynomial" in name]
 
 
