@@ -45,8 +45,10 @@ def _compile(gm: GraphModule, example_inputs: list[Any], options: Options) -> An
         def run(graph: GraphModule, inputs: Sequence[Any]) -> Any:
             from neuron_dynamo.compile import compile_graph, on_host
             from neuron_dynamo.dynamic import compile_any
+            from neuron_dynamo.passes.counters import tensor_counters
 
             visible = _visible_outputs(graph, kind)
+            tensor_counters(graph)
 
             def static(graph: GraphModule, everything: bool) -> Any:
                 return compile_graph(graph, kind, options, sys.maxsize if everything else visible)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -51,6 +51,12 @@ def _check(
 
 def _text() -> str:
     return "".join(program.stablehlo for graph in report.reports() for program in graph.programs)
+
+
+@pytest.fixture(autouse=True)
+def _numbers_in_graphs() -> Iterator[None]:
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        yield
 
 
 # cond
@@ -104,6 +110,34 @@ def test_while_loop_over_tensors() -> None:
 
     assert _check(f, torch.tensor(0), R(3), grad=False) == []
     assert _check(f, torch.tensor(9), R(3), grad=False) == []
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_while_loop_that_counts_with_integers(dynamic: bool) -> None:
+    def f(x: Tensor, n: Tensor) -> Any:
+        def more(i: int, j: int, x: Tensor) -> Any:
+            return (i < n) & (x.sum() < 1000)
+
+        i, j, x = while_loop(more, lambda i, j, x: (i + 1, j * 2, x * 1.5 + i * j), (0, x.shape[0] - 3, x))
+        return x * j, (x > 0).sum() + i
+
+    hosts = _check(f, R(8), torch.tensor(6), grad=False, dynamic=dynamic)
+    assert not [reason for reason in hosts if reason.startswith("while_loop")] and "stablehlo.while" in _text()
+
+
+def test_while_loop_that_uses_an_integer_as_only_the_host_can() -> None:
+    def f(x: Tensor) -> Any:
+        return while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x + x[i]), (0, x))[1]
+
+    (reason,) = _check(f, R(8), grad=False)
+    assert reason.startswith("while_loop")
+
+
+def test_integers_do_not_widen_what_they_are_added_to() -> None:
+    def f(x: Tensor) -> Any:
+        return while_loop(lambda i, x: i < 40, lambda i, x: (i + 1, x + i), (0, x))[1]
+
+    _check(f, torch.tensor(3, dtype=torch.int8), grad=False)
 
 
 def test_gradient_of_a_while_loop() -> None:
