@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from neuron_dynamo.lowering.builder import Builder, Value, real_dtype
-from neuron_dynamo.lowering.structured import dot_general, dynamic_slice, dynamic_update_slice, reduce, while_loop
+from neuron_dynamo.lowering.structured import dot_general, dynamic_slice, dynamic_update_slice, gather, reduce, while_loop
 from neuron_dynamo.target import Target
 
 INDEX = torch.int32
@@ -142,6 +142,22 @@ def put_at(b: Builder, x: Value, part: Value, dim: int, step: Value) -> Value:
 def select_row(b: Builder, here: Value, x: Value) -> Value:
     """The one row of each matrix (or element of each vector) at which `here` holds, without that dim: exact, also by inf and NaN."""
     return reduce(b, where(b, here, x), (1,), "add")
+
+
+def take_rows(b: Builder, x: Value, rows: Value) -> Value:
+    """x [batch, m, n] at rows [batch, k]: [batch, k, n]."""
+    return gather(
+        b,
+        x,
+        b.unsqueeze(rows, 2),
+        offset_dims=[2],
+        collapsed=[1],
+        index_map=[1],
+        slice_sizes=[1, 1, x.shape[2]],
+        shape=(*rows.shape, x.shape[2]),
+        operand_batching=[0],
+        indices_batching=[0],
+    )
 
 
 def eye(b: Builder, shape: Sequence[int], dtype: torch.dtype) -> Value:

@@ -69,7 +69,12 @@ def _guard_factor(a: Any, *, target: Target) -> str | None:
 @lowering(aten.geqrf.default, guard=_guard_factor)
 def geqrf(b: Builder, a: Value) -> tuple[Value, Value]:
     """R on and above the diagonal of [..., m, n], the stored entries of the reflectors below it; tau [..., min(m, n)]."""
-    matrix = mat.flat(b, a)
+    r, taus = factor(b, mat.flat(b, a))
+    return b.reshape(r, a.shape), b.reshape(taus, (*a.shape[:-2], min(a.shape[-2:])))
+
+
+def factor(b: Builder, matrix: Value) -> tuple[Value, Value]:
+    """geqrf of matrix [batch, m, n]."""
     batch, m, n = matrix.shape
     steps = min(m, n)
 
@@ -84,12 +89,12 @@ def geqrf(b: Builder, a: Value) -> tuple[Value, Value]:
         new = b.select(mat.at(b, place, step), mat.spread(b, beta, new.shape), new)
         return [mat.put_at(b, b.select(later, reflected, r), new, 2, step), mat.put_at(b, taus, tau, 1, step)]
 
-    start = [matrix, b.full((batch, steps), 0, a.dtype)]
-    r, taus = mat.counted(b, steps, start, eliminate) if a.numel else start
-    return b.reshape(r, a.shape), b.reshape(taus, (*a.shape[:-2], steps))
+    start = [matrix, b.full((batch, steps), 0, matrix.dtype)]
+    r, taus = mat.counted(b, steps, start, eliminate) if matrix.numel else start
+    return r, taus
 
 
-def _apply(b: Builder, stored: Value, taus: Value, c: Value, *, adjoint: bool) -> Value:
+def apply_reflectors(b: Builder, stored: Value, taus: Value, c: Value, *, adjoint: bool) -> Value:
     """Q c, or Q^H c, with the reflectors in stored [batch, m, k'] and taus [batch, k], k <= k'."""
     steps = taus.shape[1]
     if not steps or not c.numel:
@@ -114,7 +119,7 @@ def _guard_product(stored: Any, tau: Any, *, target: Target) -> str | None:
 def linalg_householder_product(b: Builder, stored: Value, tau: Value) -> Value:
     """The first n columns of Q, for stored [..., m, n]."""
     matrix = mat.flat(b, stored)
-    q = _apply(b, matrix, mat.flat(b, tau, 1), mat.eye(b, matrix.shape, stored.dtype), adjoint=False)
+    q = apply_reflectors(b, matrix, mat.flat(b, tau, 1), mat.eye(b, matrix.shape, stored.dtype), adjoint=False)
     return b.reshape(q, b.out.shape)
 
 
@@ -127,7 +132,7 @@ def ormqr(b: Builder, stored: Value, tau: Value, c: Value, left: bool = True, tr
     """Q c, or c Q where not `left`; `transpose` takes Q^H for Q."""
     matrix, taus, other = mat.flat(b, stored), mat.flat(b, tau, 1), mat.flat(b, c)
     if left:
-        result = _apply(b, matrix, taus, other, adjoint=transpose)
+        result = apply_reflectors(b, matrix, taus, other, adjoint=transpose)
     else:
-        result = mat.adjoint(b, _apply(b, matrix, taus, mat.adjoint(b, other), adjoint=not transpose))
+        result = mat.adjoint(b, apply_reflectors(b, matrix, taus, mat.adjoint(b, other), adjoint=not transpose))
     return b.reshape(result, b.out.shape)

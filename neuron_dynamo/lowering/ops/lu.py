@@ -11,7 +11,7 @@ from neuron_dynamo.lowering import matrices as mat
 from neuron_dynamo.lowering.builder import Builder, Value, real_dtype
 from neuron_dynamo.lowering.ops.triangular_solve import solve
 from neuron_dynamo.lowering.registry import lowering
-from neuron_dynamo.lowering.structured import gather, reduce
+from neuron_dynamo.lowering.structured import reduce
 from neuron_dynamo.target import Target
 
 aten = torch.ops.aten
@@ -101,22 +101,6 @@ def _rows(b: Builder, pivots: Value, m: int, *, inverse: bool = False) -> Value:
     return mat.counted(b, steps, [mat.position(b, (batch, m), 1)], exchange)[0]
 
 
-def _take_rows(b: Builder, x: Value, rows: Value) -> Value:
-    """x [batch, m, n] at rows [batch, m]."""
-    return gather(
-        b,
-        x,
-        b.unsqueeze(rows, 2),
-        offset_dims=[2],
-        collapsed=[1],
-        index_map=[1],
-        slice_sizes=[1, 1, x.shape[2]],
-        shape=x.shape,
-        operand_batching=[0],
-        indices_batching=[0],
-    )
-
-
 def _guard_unpack(lu: Any, pivots: Any, unpack_data: bool = True, unpack_pivots: bool = True, *, target: Target) -> str | None:
     return mat.too_many_steps(pivots.shape[-1], target) if unpack_pivots else None
 
@@ -161,9 +145,9 @@ def linalg_lu_solve(b: Builder, lu: Value, pivots: Value, y: Value, *, left: boo
         upper = mat.adjoint(b, factors)
         x = solve(b, upper, sides, lower=True)
         x = solve(b, upper, x, lower=False, unit=True)
-        x = _take_rows(b, x, _rows(b, exchanged, n, inverse=True))
+        x = mat.take_rows(b, x, _rows(b, exchanged, n, inverse=True))
     else:
-        x = _take_rows(b, sides, _rows(b, exchanged, n))
+        x = mat.take_rows(b, sides, _rows(b, exchanged, n))
         x = solve(b, factors, x, lower=True, unit=True)
         x = solve(b, factors, x, lower=False)
     return b.reshape(x if left else mat.adjoint(b, x), shape)
