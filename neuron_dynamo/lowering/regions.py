@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 
+import torch
 from torch.fx import Node
 from torch.utils import _pytree as pytree
 
@@ -21,6 +23,8 @@ def why_not_regions(node: Node, target: Target, why_not_native: Callable[[Node, 
     """Why a higher-order op must run on the host because of what its sub-graphs hold, or None."""
     if WHY_WHOLE in node.meta:
         return str(node.meta[WHY_WHOLE])
+    if REGIONS not in node.meta and any(map(_is_subgraph, node.all_input_nodes)):
+        return "its sub-graphs were not traced for lowering"
     for region in node.meta.get(REGIONS, {}).values():
         for inner in region.graph.nodes:
             if inner.op != "call_function":
@@ -29,6 +33,10 @@ def why_not_regions(node: Node, target: Target, why_not_native: Callable[[Node, 
             if reason is not None:
                 return f"its sub-graph holds {inner.target}: {reason}"
     return None
+
+
+def _is_subgraph(node: Node) -> bool:
+    return node.op == "get_attr" and isinstance(operator.attrgetter(str(node.target))(node.graph.owning_module), torch.nn.Module)
 
 
 def _lacking(node: Node, target: Target) -> str | None:

@@ -43,7 +43,8 @@ def tensor_counters(gm: GraphModule) -> None:
 
 
 def _rewrite(gm: GraphModule, node: Node) -> None:
-    condition, body, carried, additional = node.args
+    arguments: Any = node.args
+    condition, body, carried, additional = arguments
     numbers = [i for i, operand in enumerate(carried) if isinstance(_value(operand), (int, torch.SymInt))]
     users = all(user.target is operator.getitem for user in node.users)
     if not users or any(isinstance(_value(carried[i]), bool) for i in numbers) or len(node.meta["unbacked_bindings"]) != len(numbers):
@@ -97,7 +98,7 @@ def _over_tensors(subgraph: GraphModule, numbers: Sequence[int], returned: Seque
         touched = any(source in values for source in node.all_input_nodes)
         if node.op == "output":
             single = not isinstance(node.args[0], (tuple, list))
-            results = [node.args[0]] if single else list(node.args[0])  # type: ignore[arg-type]
+            results = [node.args[0]] if single else list(node.args[0])
             if any(not isinstance(results[i], Node) or results[i] not in values for i in returned):
                 raise _OtherUse
             graph.output(torch.fx.node.map_arg(node.args[0], copies.__getitem__))
