@@ -20,6 +20,7 @@ from neuron_dynamo.inspection import collecting, fake_mode
 from neuron_dynamo.logs import announce
 from neuron_dynamo.lowering.program import Program
 from neuron_dynamo.options import Options
+from neuron_dynamo.passes.complex_pairs import complex_pairs
 from neuron_dynamo.passes.higher_order import higher_order
 from neuron_dynamo.passes.partition import Segment, crossing, extract, partition
 from neuron_dynamo.passes.precision import precision
@@ -71,12 +72,12 @@ def compile_graph(gm: GraphModule, kind: str, options: Options, visible: int) ->
 
 
 def _narrowed(gm: GraphModule, options: Options) -> GraphModule:
-    """`gm` with its higher-order ops expanded and its types narrowed to what the target has."""
+    """`gm` with its higher-order ops expanded, and its types narrowed to what the target has and complex ones taken apart."""
     higher_order(gm)
     narrow = precision(gm, options.resolved_target, options.precision)
     if narrow is not gm:
         higher_order(narrow)  # the sub-graphs were traced anew
-    return narrow
+    return complex_pairs(narrow, options.resolved_target)
 
 
 def on_host(node: Node, reason: str, kind: str, options: Options) -> None:

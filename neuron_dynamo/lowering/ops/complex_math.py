@@ -2,7 +2,8 @@
 
 Special values are those of C99's Annex G, which the standard C++ functions that eager PyTorch calls follow. XLA's own complex
 exponential, log, log_plus_one, tan, tanh, rsqrt and CHLO's inverse functions are exact to a few units in the last place;
-its sine and cosine cancel near the axes, its sqrt forgets the sign of a zero imaginary part, and its divide knows more infinities than ATen's.
+its sine and cosine cancel near the axes, its sqrt forgets the sign of a zero imaginary part, and its divide knows more infinities than
+ATen's.
 """
 
 from __future__ import annotations
@@ -203,7 +204,12 @@ def exp2(b: Builder, x: Value) -> Value:
 
 
 def power(b: Builder, x: Value, y: Value) -> Value:
-    """exp(y log x), by the same steps as C's cpow. A zero base gives 0 for an exponent with a positive real part."""
+    """exp(y log x), by the same steps as C's cpow. A zero base gives 0 for an exponent with a positive real part.
+
+    The rounding of y log x is the error of the result, so single precision is computed in double where the target has it.
+    """
+    if x.dtype == torch.complex64 and torch.complex128 in b.target.dtypes:
+        return b.convert(power(b, b.convert(x, torch.complex128), b.convert(y, torch.complex128)), x.dtype)
     logarithm = log(b, x)
     result = exp(b, b.mul(y, logarithm))
     real, _ = parts(b, y)

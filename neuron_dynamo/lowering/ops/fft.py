@@ -3,20 +3,20 @@
 stablehlo.fft transforms up to three innermost dims, so the dims of a transform are moved there, by threes. Its inverse kinds divide
 by the number of elements, which the norm mode then puts right in one multiplication.
 
-Targets without complex numbers (Trainium) have no fft either: passes/complex_pairs.py writes complex graphs in (real, imaginary)
-pairs for them, and a transform there is a product with the two real matrices of `dft_matrices`.
+Targets without complex numbers (Trainium) have no fft either: for them passes/complex_pairs.py writes complex graphs over pairs of
+real tensors, before lowering, and a transform there is a product with two real matrices.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
-import numpy as np
 import torch
 
 from neuron_dynamo.lowering import mlir
-from neuron_dynamo.lowering.builder import Builder, Value
+from neuron_dynamo.lowering.builder import Builder, Value, compute_dtype
 from neuron_dynamo.lowering.ops.complex_math import conjugate, join, parts
 from neuron_dynamo.lowering.registry import lowering
 
@@ -24,16 +24,6 @@ aten = torch.ops.aten
 
 _AT_ONCE = 3
 _BY_ROOT_N, _BY_N = 1, 2
-
-
-def dft_matrices(n: int, forward: bool) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
-    """(real, imaginary) float64 matrices [n, n] of exp(-2 pi i j k / n), or of its conjugate for the inverse; unscaled and symmetric.
-
-    The angle is reduced modulo n in integers first, so that large j k lose nothing.
-    """
-    turns = np.outer(np.arange(n), np.arange(n)) % n
-    angle = (-2 if forward else 2) * np.pi / n * turns
-    return np.cos(angle), np.sin(angle)
 
 
 def norm_factor(n: int, normalization: int) -> float:
@@ -131,3 +121,22 @@ def fft_c2r(b: Builder, x: Value, dim: Sequence[int], normalization: int, last_d
     inner = b.transpose(x, perm)
     made = _emit(b, "IRFFT", inner, [last_dim_size], (*inner.shape[:-1], last_dim_size), b.out.dtype)
     return _rescaled(b, b.transpose(made, _inverse_permutation(perm)), norm_factor(n, normalization) * n)
+
+
+def _frequencies(b: Builder, n: int, spacing: float, first_negative: int) -> Value:
+    """k / (n * spacing) for each place of the result, with k counted from -n from `first_negative` on."""
+    k = b.iota(b.out.shape, 0, torch.int64)
+    if first_negative < b.out.shape[0]:
+        k = b.select(b.compare("GE", k, b.like(k, first_negative)), b.sub(k, b.like(k, n)), k)
+    wide = b.convert(k, compute_dtype(b.out.dtype))
+    return b.convert(b.mul(wide, b.like(wide, 1 / (n * spacing))), b.out.dtype)
+
+
+@lowering(aten.fft_fftfreq.default)
+def fftfreq(b: Builder, n: int, d: float = 1.0, **_: Any) -> Value:
+    return _frequencies(b, n, d, (n + 1) // 2)
+
+
+@lowering(aten.fft_rfftfreq.default)
+def rfftfreq(b: Builder, n: int, d: float = 1.0, **_: Any) -> Value:
+    return _frequencies(b, n, d, b.out.shape[0])
