@@ -179,6 +179,8 @@ def uncacheable_reason(graph: torch.nn.Module) -> str | None:
         if not isinstance(module, torch.fx.GraphModule):
             continue
         for node in module.graph.nodes:
+            if isinstance(node.meta.get("example_value"), torch.Tensor) and node.meta["example_value"].is_nested:
+                return "it has nested tensors, which PyTorch's key cannot describe"
             if node.op == "call_module":
                 return f"it calls module {node.target}"
             if node.op == "get_attr" and isinstance(_attribute(module, node.target), torch.Tensor):

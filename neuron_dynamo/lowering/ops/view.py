@@ -243,3 +243,21 @@ def _sequence(b: Builder, length: int, start: Scalar, step: Scalar, dtype: torch
     if start != 0:
         result = b.add(result, b.like(result, start))
     return b.convert(result, dtype)
+
+
+def _bits_guard(x: torch.Tensor, dtype: torch.dtype) -> str | None:
+    if x.is_complex() or dtype.is_complex:
+        return "the bits of a complex number"
+    return "the byte of a bool" if torch.bool in (x.dtype, dtype) else None
+
+
+@lowering(aten.view.dtype, guard=_bits_guard)
+def view_bits(b: Builder, x: Value, dtype: torch.dtype) -> Value:
+    """The same bytes as elements of another type: wider ones take several of the last dim, little end first."""
+    if x.dtype == dtype:
+        return x
+    old, new = x.dtype.itemsize, dtype.itemsize
+    if new > old:
+        x = b.reshape(x, (*b.out.shape, new // old))
+    shape = (*x.shape, old // new) if new < old else b.out.shape
+    return b.reshape(b.emit("bitcast_convert", [x], shape, dtype), b.out.shape)
