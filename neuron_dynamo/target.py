@@ -38,12 +38,14 @@ RESTRICTED_OPS = frozenset(
         "case",
         "cholesky",
         "convolution.dilated",
+        "dot.integers",
         "fft",
         "if",
         "reduce.any_body",
         "reduce.variadic",
         "reduce_window.dilated",
         "scatter.bool",
+        "scatter.integers",
         "shift_right_arithmetic.any_width",
         "sort",
         "triangular_solve",
@@ -54,6 +56,7 @@ RESTRICTED_OPS = frozenset(
 
 `any_body` is a reduction, also a windowed one, by other than one add, multiply, minimum or maximum; `variadic` one of several
 tensors; a `dilated` convolution dilates its input and also strides or dilates its kernel; `scatter.bool` combines booleans;
+`scatter.integers` and `dot.integers` sum integers exactly (others take them, but compute in float32);
 `any_width` is other than 32 bits.
 """
 

@@ -11,6 +11,7 @@ import torch
 from neuron_dynamo.lowering import mlir
 from neuron_dynamo.lowering.builder import Builder, Scalar, Value, compute_dtype
 from neuron_dynamo.lowering.combining import Body, fold, fold_windows
+from neuron_dynamo.lowering.exact_integers import is_integer, limb_bits, products, sum_by_limbs
 
 Combiner = Callable[[Builder, Value, Value], Value]
 
@@ -153,6 +154,10 @@ def total(b: Builder, x: Value, dims: Sequence[int], keepdim: bool = False) -> V
     return reduce(b, b.convert(x, compute_dtype(x.dtype)), dims, "add", keepdim)
 
 
+def _alike(b: Builder, x: Value, y: Value, dtype: torch.dtype | None) -> tuple[Value, Value]:
+    return (x, y) if dtype is None else (b.convert(x, dtype), b.convert(y, dtype))
+
+
 def _fold_transpose(x: Value, batch: Sequence[int], contract: Sequence[int]) -> tuple[Value, list[int], list[int]]:
     """Read through a transpose where dot_general can: free dims must keep their order."""
     if x.transposed is None:
@@ -173,6 +178,8 @@ def dot_general(
     out_dtype: torch.dtype | None = None,
 ) -> Value:
     """Result dims: batch, then free dims of x, then free dims of y."""
+    if is_integer(x.dtype) and "dot.integers" not in b.target.ops and (found := products(b, *_alike(b, x, y, out_dtype), contract, batch)):
+        return reduce(b, *found, "add")
     x, x_batch, x_contract = _fold_transpose(x, batch[0], contract[0])
     y, y_batch, y_contract = _fold_transpose(y, batch[1], contract[1])
     if out_dtype is not None and out_dtype != x.dtype and not b.target.widening_dot:
@@ -325,23 +332,17 @@ def scatter(
     unique: bool = False,
 ) -> Value:
     """stablehlo.scatter into x with the combiner `kind` ("second" overwrites). Out of range updates are dropped."""
+
+    def again(x: Value, updates: Value, kind: str) -> Value:
+        dims = {"input_batching": input_batching, "indices_batching": indices_batching}
+        return scatter(b, x, indices, updates, kind, window_dims=window_dims, inserted=inserted, index_map=index_map, unique=unique, **dims)
+
     if x.dtype == torch.bool and kind in _AS_NUMBERS and "scatter.bool" not in b.target.ops:
-        return b.convert(
-            scatter(
-                b,
-                b.convert(x, torch.float32),
-                indices,
-                b.convert(updates, torch.float32),
-                _AS_NUMBERS[kind],
-                window_dims=window_dims,
-                inserted=inserted,
-                index_map=index_map,
-                input_batching=input_batching,
-                indices_batching=indices_batching,
-                unique=unique,
-            ),
-            torch.bool,
-        )
+        return b.convert(again(b.convert(x, torch.float32), b.convert(updates, torch.float32), _AS_NUMBERS[kind]), torch.bool)
+    if kind == "add" and is_integer(x.dtype) and "scatter.integers" not in b.target.ops:
+        bits = limb_bits(math.prod(indices.shape[:-1]))
+        if bits is not None:
+            return sum_by_limbs(b, x, updates, bits, lambda zeros, limbs: again(zeros, limbs, "add"))
     batching = (
         f"input_batching_dims = {list(input_batching)}, scatter_indices_batching_dims = {list(indices_batching)}, "
         if input_batching

@@ -225,3 +225,27 @@ def test_what_runs_on_the_host(op, args, reason):
     reasons = [why for n in gm.graph.nodes if n.op == "call_function" and (why := why_not_native(n, get_target("trn2")))]
     assert reason in reasons[0]
     assert all(why_not_native(n, get_target("host")) is None for n in gm.graph.nodes if n.op == "call_function")
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64])
+def test_integer_sums_are_exact(dtype):
+    """A scatter-add in float32 would lose what is beyond 2^24; sums that overflow wrap."""
+    least, most = torch.iinfo(dtype).min, torch.iinfo(dtype).max
+    x = torch.tensor([1, 0, most, least], dtype=dtype)
+    index, updates = torch.tensor([0, 2, 0, 3, 0, 1]), torch.tensor([most, 1, most - 1, least, 7, most // 3], dtype=dtype)
+    text = on_trn2(lambda x, i, v: [x.index_add(0, i, v), x.scatter_add(0, i, v)], x, index, updates)
+    assert not [f for f in text.splitlines() if "stablehlo.scatter" in f and "xi" in f.partition("->")[2]]
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.int64])
+def test_integer_products_are_exact(dtype):
+    most = torch.iinfo(dtype).max
+    x, y = (torch.arange(24).view(2, 3, 4) * (most // 50)).to(dtype), torch.arange(40).view(2, 4, 5).to(dtype)
+    text = on_trn2(lambda x, y: [x @ y, x[0] @ y[0], x[0, 0] @ y[0]], x, y)
+    assert "dot_general" not in text
+
+
+def test_many_integer_terms_are_scattered_as_they_are():
+    index = torch.zeros(2**16 + 1, dtype=torch.int64)
+    text = on_trn2(lambda i: torch.zeros(3, dtype=torch.int64).index_add(0, i, torch.ones_like(i)), index)
+    assert text.count("stablehlo.scatter") == 2  # the op and its dimension numbers
