@@ -61,8 +61,8 @@ def _inspected(call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
 def _explain(case: Case, error: Exception) -> Verdict:
     """Errors are ours only where PyTorch's own aot_eager traces the case whole."""
     text = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-    if isinstance(error, InspectError):
-        return Verdict("B", text)
+    if isinstance(error, InspectError) or "its data is not allocated yet" in text:
+        return Verdict("B", text)  # it reads values, which an inspection does not have
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
