@@ -74,10 +74,10 @@ def compile_graph(gm: GraphModule, kind: str, options: Options, visible: int) ->
 def _narrowed(gm: GraphModule, options: Options) -> GraphModule:
     """`gm` with its higher-order ops expanded, and its types narrowed to what the target has and complex ones taken apart."""
     higher_order(gm)
-    narrow = precision(gm, options.resolved_target, options.precision)
+    narrow = complex_pairs(precision(gm, options.resolved_target, options.precision), options.resolved_target)
     if narrow is not gm:
         higher_order(narrow)  # the sub-graphs were traced anew
-    return complex_pairs(narrow, options.resolved_target)
+    return narrow
 
 
 def on_host(node: Node, reason: str, kind: str, options: Options) -> None:

@@ -74,7 +74,10 @@ def trace(function: Callable[..., Any], tensors: Sequence[torch.Tensor], mode: F
     """`function` over tensors like `tensors`, functionalised and decomposed, with fake tensors in node.meta["val"]."""
     if not all(isinstance(n, int) for t in tensors for n in (*t.shape, *t.stride())):
         raise NotStaticError("a shape that depends on data")
-    with _disable_current_modes(), torch.no_grad(), preserve_node_meta():
+    from torch._dynamo.convert_frame import compile_lock
+
+    # A tracer's state is the process's, and a graph of symbolic shape is compiled when it is called, by any thread.
+    with compile_lock, _disable_current_modes(), torch.no_grad(), preserve_node_meta():
         with mode:
             given = [_like(t) for t in tensors]
             plain = make_fx(function, decomposition_table=table or {}, tracing_mode="real", _allow_non_fake_inputs=True)(*given)

@@ -79,6 +79,12 @@ def _associative_scan(combine: Callable[..., Any], xs: Sequence[torch.Tensor], a
     return generic_associative_scan(combine, list(xs), additional_inputs=tuple(additional))  # type: ignore[no-untyped-call]
 
 
+def _out_dtype(op: Any, dtype: torch.dtype, *args: Any) -> Any:
+    from torch._higher_order_ops.out_dtype import out_dtype_dense
+
+    return out_dtype_dense(op, dtype, *args)  # type: ignore[no-untyped-call]
+
+
 def _flex_attention(*args: Any) -> Any:
     from torch._higher_order_ops.flex_attention import sdpa_dense
 
@@ -124,6 +130,7 @@ _DEFINITIONS: dict[str, Callable[..., Any]] = {
     "invoke_quant": _call,
     "invoke_quant_packed": _call,
     "invoke_subgraph": _call_named,
+    "out_dtype": _out_dtype,
     "strict_mode": _call_with,
     "wrap": _call,
 }
