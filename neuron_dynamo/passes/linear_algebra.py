@@ -48,7 +48,8 @@ def _eye_like(a: Tensor) -> Tensor:
 
 
 def cholesky(a: Tensor, upper: bool = False) -> Tensor:
-    factor, info = aten.linalg_cholesky_ex.default(a, upper=upper)
+    factor: Tensor
+    factor, info = torch.linalg.cholesky_ex(a, upper=upper)
     _check(info, "cholesky", a)
     return factor
 
@@ -57,7 +58,8 @@ def cholesky_solve(y: Tensor, factor: Tensor, upper: bool = False) -> Tensor:
     """x with a x = y, for a = L L^H or (upper) U^H U."""
     lower = factor.mH if upper else factor
     half = torch.linalg.solve_triangular(lower, y, upper=False)
-    return torch.linalg.solve_triangular(lower.mH, half, upper=True)
+    x: Tensor = torch.linalg.solve_triangular(lower.mH, half, upper=True)
+    return x
 
 
 def cholesky_inverse(factor: Tensor, upper: bool = False) -> Tensor:

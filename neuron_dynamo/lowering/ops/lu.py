@@ -109,7 +109,7 @@ def _guard_unpack(lu: Any, pivots: Any, unpack_data: bool = True, unpack_pivots:
 def lu_unpack(b: Builder, lu: Value, pivots: Value, unpack_data: bool = True, unpack_pivots: bool = True) -> tuple[Value | None, ...]:
     """P [..., m, m], L [..., m, k] and U [..., k, n], k = min(m, n), with P L U the matrix; what is not asked for is empty."""
     shapes = [spec.shape if spec is not None else (0,) for spec in b.outs]
-    *lead, m, n = lu.shape
+    m, n = lu.shape[-2:]
     results: list[Value] = [b.full(shape, 0, lu.dtype) for shape in shapes]
     if unpack_pivots and results[0].numel:
         order = _rows(b, mat.flat(b, pivots, 1), m)

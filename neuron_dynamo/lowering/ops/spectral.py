@@ -98,12 +98,12 @@ def _left_vectors(b: Builder, x: Value, count: int) -> Value:
     return b.select(mat.spread(b, negative, q.shape, (0, 2)), b.neg(q), q)
 
 
-def _guard_eigh(a: Any, UPLO: str = "L", compute_v: bool = True, *, target: Target) -> str | None:
+def _guard_eigh(a: Any, *_: Any, target: Target, **__: Any) -> str | None:
     return _too_large(a.shape[-1], target)
 
 
 @lowering(aten._linalg_eigh.default, guard=_guard_eigh)
-def linalg_eigh(b: Builder, a: Value, UPLO: str = "L", compute_v: bool = True) -> tuple[Value, Value]:
+def linalg_eigh(b: Builder, a: Value, UPLO: str = "L", compute_v: bool = True) -> tuple[Value, Value]:  # noqa: N803
     """Eigenvalues [..., n] ascending and eigenvectors [..., n, n] of the Hermitian matrix of which one triangle is read.
 
     The singular vectors of a + shift, which is positive and well conditioned, are a's eigenvectors; Rayleigh quotients with a itself
@@ -113,7 +113,6 @@ def linalg_eigh(b: Builder, a: Value, UPLO: str = "L", compute_v: bool = True) -
     kind = real_dtype(a.dtype)
     if not a.numel:
         return b.full(shapes[0], 0, kind), b.full(shapes[1], 0, a.dtype)
-    n = a.shape[-1]
     strict = mat.triangle(b, mat.flat(b, a), UPLO.upper() == "L", -1 if UPLO.upper() == "L" else 1)
     unit = mat.eye(b, strict.shape, a.dtype)
     diagonal = b.mul(unit, b.convert(mat.real_part(b, mat.flat(b, a)), a.dtype))
