@@ -82,7 +82,7 @@ def _associative_scan(combine: Callable[..., Any], xs: Sequence[torch.Tensor], a
 def _out_dtype(op: Any, dtype: torch.dtype, *args: Any) -> Any:
     from torch._higher_order_ops.out_dtype import out_dtype_dense
 
-    return out_dtype_dense(op, dtype, *args)  # type: ignore[no-untyped-call]
+    return out_dtype_dense(op, dtype, *args)
 
 
 def _flex_attention(*args: Any) -> Any:
