@@ -25,12 +25,10 @@ from neuron_dynamo.errors import LoweringError, NeuronDynamoError, RuleError
 from neuron_dynamo.lowering import mlir, registry
 from neuron_dynamo.lowering.builder import Builder, Value
 from neuron_dynamo.lowering.describe import describe
-from neuron_dynamo.lowering.program import TensorSpec
+from neuron_dynamo.lowering.program import ENTRY, TensorSpec
 from neuron_dynamo.lowering.regions import REGIONS
 from neuron_dynamo.lowering.source import source_of
 from neuron_dynamo.target import Target
-
-ENTRY = "main"
 
 
 def new_context() -> Any:

@@ -13,8 +13,8 @@ from torch_mlir.passmanager import PassManager
 
 from neuron_dynamo.errors import LoweringError
 from neuron_dynamo.lowering import mlir
-from neuron_dynamo.lowering.importer import ENTRY, Importer, new_context
-from neuron_dynamo.lowering.program import STABLEHLO_VERSION, OpSource, Program, Signature, TensorSpec
+from neuron_dynamo.lowering.importer import Importer, new_context
+from neuron_dynamo.lowering.program import ENTRY, STABLEHLO_VERSION, OpSource, Program, Signature, TensorSpec
 from neuron_dynamo.lowering.source import source_of
 from neuron_dynamo.target import Target
 

@@ -14,6 +14,9 @@ from neuron_dynamo.errors import SourceLine
 STABLEHLO_VERSION = "1.17.0"
 """Version of the portable artifact: the lower of torch-mlir's and jaxlib's StableHLO (a contract test checks both)."""
 
+ENTRY = "main"
+"""Name of a program's entry function."""
+
 DTYPE_NAMES: dict[torch.dtype, str] = {
     torch.bool: "bool",
     torch.int8: "int8",

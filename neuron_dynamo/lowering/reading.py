@@ -9,8 +9,7 @@ import numpy as np
 import torch
 
 from neuron_dynamo.lowering import mlir
-from neuron_dynamo.lowering.importer import ENTRY
-from neuron_dynamo.lowering.pipeline import stablehlo_module
+from neuron_dynamo.lowering.program import ENTRY
 
 
 @dataclass(frozen=True)
@@ -57,6 +56,8 @@ class Function:
 
 def functions(stablehlo: bytes) -> dict[str, Function]:
     """The functions of a portable artifact by symbol; `ENTRY` is among them."""
+    from neuron_dynamo.lowering.pipeline import stablehlo_module
+
     module = stablehlo_module(stablehlo)
     found = {}
     for function in module.body.operations:

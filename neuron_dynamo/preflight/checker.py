@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from neuron_dynamo.lowering.importer import ENTRY
-from neuron_dynamo.lowering.program import OpSource
+from neuron_dynamo.lowering.program import ENTRY, OpSource
 from neuron_dynamo.lowering.reading import Function, Operation, functions
 from neuron_dynamo.preflight import rules_dtypes, rules_integers, rules_ops, rules_windows  # noqa: F401  (they register their rules)
 from neuron_dynamo.preflight.finding import Finding, shown
