@@ -81,8 +81,12 @@ def _narrowed(gm: GraphModule, options: Options) -> GraphModule:
 
 
 def on_host(node: Node, reason: str, kind: str, options: Options) -> None:
-    """Report an op that runs on the host outside of any graph that is compiled; `fallback="error"` refuses it."""
-    placement = Placement((node,), {}, {node: reason})
+    """Report an op that runs on the host outside of any graph that is compiled; `fallback="error"` refuses it.
+
+    Reading a number for Python (`item`) is no op for want of a lowering, but what the runtime does on any target.
+    """
+    natural = node.target is torch.ops.aten._local_scalar_dense.default
+    placement = Placement((node,), {node: reason} if natural else {}, {} if natural else {node: reason})
     check_placement(placement, options)
     report.record(GraphReport(report.graph_name(options.model_name, kind), kind, ops=placement.ops(), target=options.target))
 

@@ -68,3 +68,9 @@ def test_the_op_is_reported_and_refused_where_fallback_is_an_error() -> None:
     torch._dynamo.reset()
     with pytest.raises(UnsupportedOpError, match="depends on data"):
         torch.compile(mask, backend="neuron", fullgraph=True, options={"fallback": "error"})(torch.ones(3))
+
+
+def test_reading_a_number_is_no_fallback() -> None:
+    compiled = torch.compile(number, backend="neuron", fullgraph=True, options={"fallback": "error"})
+    assert compiled(torch.ones(3)) == 4.0
+    assert {op.placement for graph in neuron_dynamo.reports() for op in graph.ops} == {"native", "runtime"}
