@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -19,6 +20,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from neuron_dynamo import inspect, report
+from neuron_dynamo.runtime.encoding import encode_target
 
 Function = Callable[..., Any]
 R = torch.randn
@@ -99,6 +101,12 @@ def test_branch_with_an_op_that_only_the_host_has() -> None:
     for x in (R(3).abs(), -R(3).abs()):
         (reason,) = {r for r in _check(f, x, grad=False) if r.startswith("cond")}
         assert reason == "cond: its sub-graph holds higher_order_test.sinc.default: no native lowering"
+
+
+def test_a_graph_that_holds_sub_graphs_for_the_host_is_not_stored() -> None:
+    for target in (torch.ops.higher_order.cond, operator.attrgetter("true_graph_0")):
+        with pytest.raises(ValueError, match="cannot be stored"):
+            encode_target(target)
 
 
 # Loops
