@@ -47,6 +47,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
         lambda x, y: (torch.cat([x, y], 1), x[:, 1:3], x.reshape(6, 4), x.mT, x.flip(0), x.roll(1, 0), x.tril(), *x.split(2)),
         (X, Y),
     ),
+    "broadcast parts": (lambda r: (torch.complex(r, r[0]), torch.complex(r[:, :1], r[:1])), (REAL,)),
     "parts": (lambda x: (x.real, x.imag, torch.view_as_real(x), x.conj().imag, x.bool()), (X,)),
     "mixed": (
         lambda x, r: (
