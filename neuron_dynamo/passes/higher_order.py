@@ -44,6 +44,7 @@ def _rewrite(gm: GraphModule, node: Node) -> bool:
             expand(gm, node, definition, _inner_decompositions())
             return True
         if node.target in _CONTROL_FLOW:
+            _own_subgraphs(gm, node)
             node.meta[REGIONS] = dict(_regions(gm, node))
     except Exception as error:  # whatever stands in the way of the trace, the host can run the op as it is
         node.meta[WHY_WHOLE] = f"it cannot be traced into plain ops ({type(error).__name__}: {str(error).strip().splitlines()[0][:200]})"
@@ -175,6 +176,14 @@ class _Row:
 
     def __init__(self, stacked: Node) -> None:
         self.stacked = stacked
+
+
+def _own_subgraphs(gm: GraphModule, node: Node) -> None:
+    """Give the node attributes that no other node reads: only tensors cross from one program to another."""
+    for source in node.all_input_nodes:
+        if source.op == "get_attr" and len(source.users) > 1:
+            with gm.graph.inserting_before(node):
+                node.replace_input_with(source, gm.graph.node_copy(source))
 
 
 def _regions(gm: GraphModule, node: Node) -> Iterator[tuple[str, GraphModule]]:
