@@ -191,7 +191,7 @@ def uncacheable_reason(graph: torch.nn.Module) -> str | None:
                     return f"it calls the custom op {node.target}"
             try:
                 check_node_safe(node)
-            except BypassAOTAutogradCache as reason:
+            except (BypassAOTAutogradCache, AttributeError) as reason:  # the latter for methods of C types, such as a write to .data
                 return str(reason)
     return None
 

@@ -137,7 +137,11 @@ class HostExecutable:
         """Checks every input, remembers this combination of layouts, and returns the inputs with all of them dense."""
         for index, (tensor, spec) in enumerate(zip(inputs, self.signature.inputs, strict=True)):
             _check(index, tensor, spec)
-        copies = tuple(i for i, tensor in enumerate(inputs) if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg())
+        copies = tuple(
+            i
+            for i, (tensor, spec) in enumerate(zip(inputs, self.signature.inputs, strict=True))
+            if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg() or tensor.dtype is not spec.dtype
+        )
         if len(set(map(id, inputs))) == self._count > 0:  # TensorGuards never matches when a tensor comes twice
             self._layouts = (_Layout(inputs, copies), *self._layouts[: _MAX_LAYOUTS - 1])
         return self._with_copies(inputs, copies)
@@ -165,7 +169,7 @@ class HostExecutable:
         return buffers
 
     def _with_copies(self, inputs: list[torch.Tensor], copies: tuple[int, ...]) -> list[torch.Tensor]:
-        """`inputs` with a dense, resolved copy of each of `copies`."""
+        """`inputs` with a dense, resolved copy of each of `copies`, in the dtype of the signature."""
         if not copies:
             return inputs
         inputs = list(inputs)
@@ -175,7 +179,7 @@ class HostExecutable:
                 raise _refusal(index, self.signature.inputs[index], _NO_MEMORY)
             if tensor.is_conj() or tensor.is_neg():
                 tensor = tensor.resolve_conj().resolve_neg()
-            inputs[index] = tensor.contiguous()
+            inputs[index] = tensor.to(self.signature.inputs[index].dtype).contiguous()
         return inputs
 
 
@@ -186,13 +190,18 @@ def _check(index: int, tensor: Any, spec: TensorSpec) -> None:
         given = f"a {type(tensor).__name__}, which has no memory of its own"
     elif tensor.device.type != "cpu" or tensor.layout is not torch.strided:
         given = f"a {tensor.layout} tensor on {tensor.device}"
-    elif tensor.dtype is not spec.dtype or tuple(tensor.shape) != spec.shape:
+    elif (tensor.dtype is not spec.dtype and not _is_random_number(tensor, spec)) or tuple(tensor.shape) != spec.shape:
         given = f"of shape {tuple(tensor.shape)} and dtype {tensor.dtype}"
     elif not _has_memory(tensor):
         given = _NO_MEMORY
     else:
         return
     raise _refusal(index, spec, given)
+
+
+def _is_random_number(tensor: torch.Tensor, spec: TensorSpec) -> bool:
+    """Dynamo traces a number of Python's `random` as a 0-d float32 tensor, and then passes a float64 one."""
+    return spec.shape == () and spec.dtype is torch.float32 and tensor.dtype is torch.float64
 
 
 def _refusal(index: int, spec: TensorSpec, given: str) -> ExecutionError:

@@ -75,7 +75,13 @@ def test_integers_and_between_float8_types(dtype: torch.dtype) -> None:
     small = every(dtype)[every(dtype).float().abs() < 1e6]
 
     def fn(whole: Tensor, x: Tensor, small: Tensor) -> Any:
-        return whole.to(dtype).float(), x.to(other).float(), small.to(torch.int32), x.to(torch.bool), whole.to(torch.uint8).to(dtype).float()
+        return (
+            whole.to(dtype).float(),
+            x.to(other).float(),
+            small.to(torch.int32),
+            x.to(torch.bool),
+            whole.to(torch.uint8).to(dtype).float(),
+        )
 
     check_native(fn, whole, every(dtype)[every(dtype).float().isfinite()], small)
 
@@ -83,7 +89,9 @@ def test_integers_and_between_float8_types(dtype: torch.dtype) -> None:
 def test_round_trip_is_kept() -> None:
     """A conversion there and back must not be simplified away; a constant is rounded as a tensor is."""
     x = torch.randn(64)
-    back = check_native(lambda x: (x.to(E4M3).float(), torch.full((2,), 0.3, dtype=E4M3).float(), torch.full((2,), 0.3, dtype=E5M2).float()), x)
+    back = check_native(
+        lambda x: (x.to(E4M3).float(), torch.full((2,), 0.3, dtype=E4M3).float(), torch.full((2,), 0.3, dtype=E5M2).float()), x
+    )
     assert not torch.equal(back[0], x)
 
 
