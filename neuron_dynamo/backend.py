@@ -13,7 +13,10 @@ from torch.fx import GraphModule
 
 from neuron_dynamo.errors import DeviceError, ModeError
 from neuron_dynamo.names import warn_of_rivals
+from neuron_dynamo.nested import make_attention_traceable
 from neuron_dynamo.options import Options
+
+make_attention_traceable()  # here, since Dynamo traces before it calls the backend
 
 
 def neuron(gm: GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None, mode: str | None = None) -> Any:

@@ -63,7 +63,7 @@ def test_conversion_to_float8(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 def test_conversion_from_float8(dtype: torch.dtype) -> None:
     x = every(dtype)
-    for wide, result in zip(WIDE, compiled(lambda x: [x.to(wide) for wide in WIDE])(x), strict=True):
+    for wide, result in zip(WIDE, compiled(lambda x: [x.to(dtype) for dtype in WIDE])(x), strict=True):
         same_bits(result, x.to(wide))
     assert not host_ops()
 

@@ -31,11 +31,6 @@ def dense(result: Tensor) -> Tensor:
     return result.values() if result.is_nested else result
 
 
-def attend(x: Tensor) -> Tensor:
-    heads = x.unflatten(-1, [2, WIDTH // 2]).transpose(1, 2)
-    return F.scaled_dot_product_attention(heads, heads, heads).transpose(1, 2).flatten(-2)
-
-
 class Block(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -80,6 +75,59 @@ def test_forward_and_backward(name: str) -> None:
     assert {graph.kind for graph in neuron_dynamo.reports()} == {"forward", "backward"}
     assert not host_ops()
     assert counter.frame_count <= 2
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.out = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (part(x).unflatten(-1, [2, WIDTH // 2]).transpose(1, 2) for part in (self.q, self.k, self.v))
+        return self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(-2))
+
+
+def test_attention() -> None:
+    """Whole and native, though PyTorch's own definition for CPU tensors cannot be traced; rows do not see each other."""
+    module = Attention()
+    run = compiled(module)
+    for lengths in ((3, 5),):
+        x = ragged(*lengths)
+        results = [values_and_gradients(module, f, x) for f in (module, run)]
+        torch.testing.assert_close(results[1], results[0])
+        alone = run(torch.nested.nested_tensor([x.detach()[0]], layout=torch.jagged, requires_grad=True))
+        torch.testing.assert_close(alone.values().detach(), results[1][0][: lengths[0]])
+    assert {graph.kind for graph in neuron_dynamo.reports()} == {"forward", "backward"}
+    assert not host_ops()
+
+
+def test_attention_over_rows_of_other_lengths() -> None:
+    """Queries and keys of different lengths."""
+    q, k = (
+        torch.nested.nested_tensor([torch.randn(n, 2, 4) for n in lengths], layout=torch.jagged).transpose(1, 2)
+        for lengths in ((2, 1, 3), (4, 2, 5))
+    )
+    actual = compiled(lambda q, k: F.scaled_dot_product_attention(q, k, k * 2))(q, k)
+    torch.testing.assert_close(actual.values(), F.scaled_dot_product_attention(q, k, k * 2).values())
+    assert not host_ops()
+
+
+def test_attention_whose_longest_row_is_unknown() -> None:
+    """Made from values and offsets alone: then the length depends on data, and Dynamo breaks the graph. Given, it does not."""
+
+    def fn(values: Tensor, offsets: Tensor, longest: int | None) -> Tensor:
+        x = torch.nested.nested_tensor_from_jagged(values, offsets, max_seqlen=longest, min_seqlen=None if longest is None else 1)
+        x = x.unflatten(-1, [2, WIDTH // 2]).transpose(1, 2)
+        return F.scaled_dot_product_attention(x, x, x).transpose(1, 2).flatten(-2).values()
+
+    values, offsets = torch.randn(8, WIDTH), torch.tensor([0, 3, 8])
+    expected = fn(values, offsets, 5)
+    torch.testing.assert_close(compiled(fn)(values, offsets, 5), expected)
+    torch._dynamo.reset()
+    with pytest.raises(Unsupported):
+        compiled(fn)(values, offsets, None)
+    torch._dynamo.reset()
+    torch.testing.assert_close(compiled(fn, fullgraph=False)(values, offsets, None), expected)
 
 
 def test_embedding() -> None:
