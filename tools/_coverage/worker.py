@@ -61,7 +61,7 @@ def _unit(unit: Any, done: set[int], only: list[int] | None, batch: int, say: An
             say({"case": number, **verdict.to_json()})
         todo.clear()
 
-    first = True
+    first = unit.dtype == "float32"  # compiled alone, to know how long that takes
     for number, case in enumerate(cases(unit)):
         total = number + 1
         if number in done or (only is not None and number not in only):
