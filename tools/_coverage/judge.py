@@ -2,7 +2,7 @@
 
 Tolerances are the database's own for the op, else torch.testing's for the dtype. A value outside of them is right only if the same call
 in float64 (complex128) says so: within those tolerances of its result, or no further from it than eager's. Random cases must equal eager
-bit for bit under rng="eager"; under rng="graph" many draws must have eager's distribution (two-sample Kolmogorov-Smirnov).
+as others do under rng="eager"; under rng="graph" many draws must have eager's distribution (two-sample Kolmogorov-Smirnov).
 """
 
 from __future__ import annotations
@@ -336,7 +336,7 @@ def _is_random(case: Case, expected: list[Any]) -> bool:
 
 def _judge_random(case: Case) -> Verdict:
     expected = _run(case, case.fresh())
-    equal = _judge_values(Case(**{**vars(case), "rtol": 0.0, "atol": 0.0}), expected, {"rng": "eager"})
+    equal = _judge_values(case, expected, {"rng": "eager"})
     if equal.letter in FAULTS or equal.letter == "B":
         return equal
     original = case.fresh()
