@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import torch
 from torch.fx import GraphModule, Node
+from torch.utils._python_dispatch import _disable_current_modes
 
 from neuron_dynamo.passes.output_views import HOST
 from neuron_dynamo.runtime.layout import copy_to_strides
@@ -24,7 +25,8 @@ def output_layout(gm: GraphModule, visible: int) -> None:
                 and value.layout == torch.strided
                 and not (value.is_contiguous() and value.storage_offset() == 0)
             ):
-                with gm.graph.inserting_before(output):
+                # Values of a graph that a pass traced anew have a fake mode of their own.
+                with gm.graph.inserting_before(output), _disable_current_modes():
                     values[index] = _laid_out(gm, node, value)
     output.args = (tuple(values),)
 

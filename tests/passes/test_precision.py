@@ -51,3 +51,14 @@ def test_inspect_for_a_target_without_float64_shows_a_program_without_it() -> No
         report = neuron_dynamo.inspect(lambda x: x.sin() * 2, torch.randn(3, dtype=torch.float64), options={"target": "trn2"})
     (graph,) = report.graphs
     assert "f64" not in graph.stablehlo and "sine" in graph.stablehlo
+
+
+def test_layouts_of_outputs_of_a_narrowed_graph() -> None:
+    """Its values have a fake mode of their own, besides the one that a compile runs under."""
+    x = torch.randn(2, 3, 4, 5, dtype=torch.float64)
+    with pytest.warns(PrecisionWarning):
+        report = neuron_dynamo.inspect(
+            lambda x: (x * 2).to(torch.float16, memory_format=torch.channels_last), x, options={"target": "trn2"}
+        )
+    (graph,) = report.graphs
+    assert graph.host == 0 and "2x4x5x3xf16" in graph.stablehlo.replace(" ", "")
