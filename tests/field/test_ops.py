@@ -79,7 +79,7 @@ def test_topk_and_sort(dtype: torch.dtype) -> None:
     check(lambda x: (x.topk(5), x.topk(3, dim=-2, largest=False), x.topk(2, 0, sorted=True)), x)
     torch._dynamo.reset()
     ties = (torch.arange(48) % 5).reshape(6, 8).to(dtype)
-    check(lambda x: (x.sort(descending=True, stable=True), x.sort(dim=-2, stable=True), torch.argsort(x, 0, stable=True)), ties)
+    check(lambda x: (x.sort(descending=True, stable=True), x.sort(dim=-2, stable=True), torch.argsort(x, dim=0, stable=True)), ties)
 
 
 def test_arange() -> None:
