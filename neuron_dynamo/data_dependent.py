@@ -24,8 +24,18 @@ def is_data_dependent(gm: GraphModule) -> bool:
     return any(_makes_sizes(node) for node in gm.graph.nodes)
 
 
+_MAKERS = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
+
+
 def _makes_sizes(node: Node) -> bool:
-    return node.op == "call_function" and bool(node.meta.get("unbacked_bindings"))
+    """Whether the op looks into data for a size or number. A slice by numbers out of data does not: they are known when it is compiled."""
+    if node.op != "call_function":
+        return False
+    if node.target is torch.ops.aten._local_scalar_dense.default:
+        return True
+    if isinstance(node.target, torch._ops.OpOverload) and node.target.namespace == "aten" and set(_MAKERS).isdisjoint(node.target.tags):
+        return False
+    return bool(node.meta.get("unbacked_bindings"))
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,11 @@ def length(x: torch.Tensor) -> torch.Tensor:
     return torch.zeros(n) + x.sum()
 
 
-@pytest.mark.parametrize("fn", [unique, nonzero, mask, number, written, repeated, length], ids=lambda fn: fn.__name__)
+def split(x: torch.Tensor) -> list[torch.Tensor]:
+    return [part.exp() for part in torch.tensor_split(x, (x > 2).sum().reshape(1))]
+
+
+@pytest.mark.parametrize("fn", [unique, nonzero, mask, number, written, repeated, length, split], ids=lambda fn: fn.__name__)
 def test_sizes_made_by_data(fn: Callable[[torch.Tensor], object]) -> None:
     compiled = torch.compile(fn, backend="neuron", fullgraph=True)
     first = torch.tensor([1.0, 0.0, 3.0, -2.0, 5.0])
