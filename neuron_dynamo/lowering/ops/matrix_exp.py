@@ -1,7 +1,7 @@
 """Matrix exponential by scaling and squaring of a Taylor polynomial of degree 18, the highest that ATen's kernel uses.
 
-Source: P. Bader, S. Blanes, F. Casas, "Computing the matrix exponential with an optimized Taylor polynomial approximation", Mathematics 7 (2019),
-whose bounds on the 1-norm for degree 18 are used; the polynomial is evaluated by Paterson and Stockmeyer's scheme.
+Source: P. Bader, S. Blanes, F. Casas, "Computing the matrix exponential with an optimized Taylor polynomial approximation",
+Mathematics 7 (2019), whose bounds on the 1-norm for degree 18 are used; the polynomial is evaluated by Paterson and Stockmeyer's scheme.
 """
 
 from __future__ import annotations
@@ -24,11 +24,9 @@ _BOUND = {torch.float32: 3.010066362817634, torch.float64: 1.090863719290036}
 
 
 def _guard(a: Any, *, target: Target) -> str | None:
-    return (
-        None
-        if "while" in target.ops or a.numel() == 0 or a.shape[-1] == 1
-        else f"squared as often as its norm asks: {target.name} has no loops"
-    )
+    if "while" in target.ops or a.numel() == 0 or a.shape[-1] == 1:
+        return None
+    return f"it is squared as often as its norm asks, and {target.name} has no loops"
 
 
 @lowering(aten.linalg_matrix_exp.default, guard=_guard)

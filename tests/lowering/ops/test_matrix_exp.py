@@ -21,7 +21,7 @@ def test_norms(dtype: torch.dtype, norm: float) -> None:
 
 def test_each_matrix_of_a_batch_is_squared_as_it_needs() -> None:
     x = torch.stack([torch.eye(4) * k for k in (0.0, 1e-3, 1.0, 30.0)])
-    check(torch.matrix_exp, x)
+    check(torch.matrix_exp, x, rtol=4e-6, atol=1e-5)  # exp(30) has a condition number of 30
 
 
 @pytest.mark.parametrize("shape", [(0, 0), (1, 1), (0, 3, 3), (2, 1, 1), (2, 2)])
