@@ -37,8 +37,8 @@ def neuron(gm: GraphModule, example_inputs: Sequence[Any], *, options: Mapping[s
 
 def _compile(gm: GraphModule, example_inputs: list[Any], options: Options) -> Any:
     from neuron_dynamo.aot_cache import aot_cache_config, aot_compiler, aot_fingerprint
+    from neuron_dynamo.collecting import collecting
     from neuron_dynamo.compilers import compiler_for
-    from neuron_dynamo.inspection import collecting
     from neuron_dynamo.passes.inline import inline_regions
     from neuron_dynamo.passes.recurrent import open_recurrent
     from neuron_dynamo.passes.table import LazyTable

@@ -11,12 +11,12 @@ from torch.fx import GraphModule, Node
 
 from neuron_dynamo import passes, report
 from neuron_dynamo.cache import PROGRAM, Artifact, Cache, CacheKey, program_key
+from neuron_dynamo.collecting import collecting, fake_mode
 from neuron_dynamo.compilers import compiler_for
 from neuron_dynamo.compilers.base import Compiler
 from neuron_dynamo.dump import dump
 from neuron_dynamo.errors import CompilerError, CompilerMissingError
 from neuron_dynamo.fallback import check_placement
-from neuron_dynamo.inspection import collecting, fake_mode
 from neuron_dynamo.logs import announce
 from neuron_dynamo.lowering.program import Program
 from neuron_dynamo.options import Options

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextvars
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,10 +11,9 @@ import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeCopyMode, FakeTensorMode
 from torch.utils import _pytree as pytree
 
+from neuron_dynamo.collecting import collect, fake_mode
 from neuron_dynamo.errors import InspectError
 from neuron_dynamo.report import GraphReport
-
-_collecting: contextvars.ContextVar[list[GraphReport] | None] = contextvars.ContextVar("neuron_dynamo_inspection", default=None)
 
 
 @dataclass(frozen=True)
@@ -46,15 +44,13 @@ def inspect(model: Callable[..., Any], *args: Any, options: Mapping[str, Any] | 
         with FakeCopyMode(mode):
             model = copy.deepcopy(model)
     args, kwargs = pytree.tree_map_only(torch.Tensor, lambda t: _fake(mode, t), (args, kwargs))
-    graphs: list[GraphReport] = []
-    token = _collecting.set(graphs)
 
     def backend(gm: torch.fx.GraphModule, inputs: list[Any], **given: Any) -> Any:
         # A function of its own for each call: Dynamo must not reuse what another backend compiled.
         return neuron(gm, inputs, **given)
 
     try:
-        with torch._functorch.config.patch(force_non_lazy_backward_lowering=True):
+        with collect() as graphs, torch._functorch.config.patch(force_non_lazy_backward_lowering=True):
             torch.compile(model, backend=backend, options=dict(options) if options else None)(*args, **kwargs)
     except torch._dynamo.exc.BackendCompilerFailed as failure:
         raise failure.inner_exception from None
@@ -63,22 +59,7 @@ def inspect(model: Callable[..., Any], *args: Any, options: Mapping[str, Any] | 
             f"the model reads the value of a tensor, which an inspection does not have: {error}",
             remedy="compile and run it, and read neuron_dynamo.reports()",
         ) from error
-    finally:
-        _collecting.reset(token)
     return Report(graphs)
-
-
-def collecting() -> list[GraphReport] | None:
-    """The list that the running `inspect` fills, or None outside of it."""
-    return _collecting.get()
-
-
-def fake_mode(tree: Any) -> FakeTensorMode:
-    """The mode of the fake tensors among the arguments, else a new one."""
-    for leaf in pytree.tree_leaves(tree):
-        if isinstance(leaf, torch._subclasses.FakeTensor):
-            return leaf.fake_mode
-    return FakeTensorMode(allow_non_fake_inputs=True)
 
 
 def _fake(mode: FakeTensorMode, tensor: torch.Tensor) -> torch.Tensor:

@@ -261,7 +261,7 @@ def _fft_c2r(x: Pair, dim: Sequence[int], normalization: int, last_dim_size: int
 RULES: dict[Any, Callable[..., Any]] = {
     aten.view_as_real.default: lambda x: torch.stack([x.real, x.imag], -1),
     aten.view_as_complex.default: lambda x: Pair(x.select(-1, 0), x.select(-1, 1)),
-    aten.complex.default: lambda real, imag: Pair(*torch.broadcast_tensors(real, imag)),
+    aten.complex.default: lambda real, imag: Pair(*torch.broadcast_tensors(real, imag)),  # type: ignore[no-untyped-call]
     aten.polar.default: lambda size, angle: Pair(size * torch.cos(angle), size * torch.sin(angle)),
     aten._conj.default: _conj,
     aten._conj_physical.default: _conj,
