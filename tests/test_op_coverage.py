@@ -10,8 +10,9 @@ import torch
 
 from neuron_dynamo.lowering import registry
 from tools._coverage import table
-from tools._coverage.cases import Case, Unit, cases, units
+from tools._coverage.cases import Case, cases, units
 from tools._coverage.judge import distribution_differs, judge, judge_together
+from tools._coverage.verdicts import Unit
 
 ROOT = Path(__file__).resolve().parents[1]
 

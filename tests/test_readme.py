@@ -15,7 +15,7 @@ TEXT = _readme.README.read_text()
 
 
 def test_tables_are_those_of_the_code() -> None:
-    assert _readme.with_tables(TEXT) == TEXT, "run 'python tools/_readme.py'"
+    assert _readme.with_tables(TEXT) == TEXT, "run 'python -m tools._readme'"
 
 
 def test_codes_are_unique() -> None:

@@ -1,9 +1,10 @@
-"""The tables of README.md that come from the code. `python tools/_readme.py` writes them; tests/test_readme.py compares them."""
+"""The tables of README.md that come from the code. `python -m tools._readme` writes them; tests/test_readme.py compares them."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 from neuron_dynamo import errors
 from neuron_dynamo.options import Options
+from tools._coverage import table
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 
@@ -46,13 +48,17 @@ def error_codes() -> Iterator[tuple[str, type, str]]:
             yield kind.code, kind, meaning
 
 
-TABLES = {"options": options_table, "errors": errors_table}
+def coverage_table() -> str:
+    return table.brief(json.loads(table.JSON.read_text()))
+
+
+TABLES = {"options": options_table, "errors": errors_table, "coverage": coverage_table}
 
 
 def with_tables(text: str) -> str:
     """README's text with the block between each pair of markers made anew."""
-    for name, table in TABLES.items():
-        block = f"<!-- {name} -->\n{table()}<!-- /{name} -->"
+    for name, made in TABLES.items():
+        block = f"<!-- {name} -->\n{made()}<!-- /{name} -->"
         text, count = re.subn(f"<!-- {name} -->.*?<!-- /{name} -->", lambda _, block=block: block, text, flags=re.DOTALL)
         if count != 1:
             raise ValueError(f"README.md has {count} blocks for the table of {name}")

@@ -15,8 +15,8 @@ from typing import Any
 
 from neuron_dynamo.target import TARGET_NAMES
 from tools._coverage import pool, table
-from tools._coverage.cases import DATABASES, DTYPES, Unit, cases, units
-from tools._coverage.judge import FAULTS, VERDICTS
+from tools._coverage.cases import cases, units
+from tools._coverage.verdicts import DATABASES, DTYPES, FAULTS, VERDICTS, Unit
 
 
 def arguments() -> argparse.Namespace:
@@ -59,9 +59,9 @@ def sampled(wanted: list[Unit], count: int, seed: int) -> list[tuple[Unit, list[
     stored = json.loads(table.JSON.read_text())["cases"] if table.JSON.exists() else {}
     jobs = []
     for unit in draw.sample(wanted, min(count, len(wanted))):
-        size = len(table.decode(stored[str(unit)])) if str(unit) in stored else sum(1 for _ in cases(unit))
-        if size:
-            jobs.append((unit, [draw.randrange(size)]))
+        letters = table.decode(stored[str(unit)]) if str(unit) in stored else ["N"] * sum(1 for _ in cases(unit))
+        if known := [number for number, letter in enumerate(letters) if letter != table.NOT_MEASURED]:
+            jobs.append((unit, [draw.choice(known)]))
     return jobs
 
 
@@ -83,6 +83,8 @@ def main() -> int:
 
     def record(unit: Unit, number: int, verdict: dict[str, Any]) -> None:
         results.record(unit, number, verdict)
+        if "letter" not in verdict:
+            return
         seen.append((unit, number, verdict))
         if verdict["letter"] in FAULTS or (given.verbose and verdict["letter"] != "N"):
             line = f"{VERDICTS[verdict['letter']]}: {unit} case {number}: {verdict.get('detail', '')} {'; '.join(verdict.get('ops', ()))}"

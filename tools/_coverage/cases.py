@@ -17,8 +17,8 @@ import torch
 from torch.testing._internal import common_methods_invocations as invocations
 from torch.utils import _pytree as pytree
 
-DTYPES = ("float32", "bfloat16", "float16", "float64", "int64", "int32", "bool", "complex64", "float8_e4m3fn", "float8_e5m2")
-DATABASES = ("op", "module", "optimizer", "hop", "custom_op")
+from tools._coverage.verdicts import DATABASES, DTYPES, Unit
+
 UNDEFINED_VALUES = frozenset({"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"})
 """Ops whose results hold no defined values: compared by shape and dtype alone."""
 
@@ -27,19 +27,6 @@ UP_TO_PHASE = frozenset({"svd", "linalg.svd", "linalg.eigh", "linalg.eig", "svd_
 
 # The helper seeds inside of the function under test, which Dynamo does not trace; the judge seeds before each call instead.
 invocations.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
-
-
-@dataclass(frozen=True, order=True)
-class Unit:
-    """One entry of a database at one dtype and direction."""
-
-    database: str
-    name: str
-    dtype: str
-    direction: str
-
-    def __str__(self) -> str:
-        return f"{self.database}/{self.name}/{self.dtype}/{self.direction}"
 
 
 @dataclass

@@ -20,21 +20,8 @@ from torch.utils import _pytree as pytree
 import neuron_dynamo
 from neuron_dynamo import report
 from tools._coverage.cases import Case
+from tools._coverage.verdicts import FAULTS
 
-VERDICTS = {
-    "N": "native",
-    "P": "partly on the host",
-    "H": "host only",
-    "-": "no graph: nothing left to compute",
-    "B": "not traced whole by PyTorch itself (its aot_eager refuses, too); right in pieces",
-    "X": "eager refuses, and so do we",
-    "W": "wrong",
-    "E": "error",
-    "C": "crash",
-    "T": "timeout",
-    "R": "refused by the target's compiler, as preflight finds",
-}
-FAULTS = "WECTR"
 DRAWS = 24
 WIDER = {
     torch.float32: torch.float64,

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tools._coverage.cases import Unit
+from tools._coverage.verdicts import BROKEN, TOTAL, Unit
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT = 120.0
@@ -145,8 +145,10 @@ def _one(
                     number = message.pop("case")
                     done.add(number)
                     record(unit, number, message)
+                elif "total" in message:
+                    record(unit, TOTAL, message)
                 elif "broken" in message:
-                    record(unit, -1, {"letter": "X", "detail": f"the database itself fails: {message['broken']}"})
+                    record(unit, BROKEN, {"letter": "X", "detail": f"the database itself fails: {message['broken']}"})
                 elif "end" in message:
                     return worker
         except TimeoutError:
@@ -156,7 +158,7 @@ def _one(
             letter, detail = "C", worker.ended()
         worker = None
         if not started:
-            record(unit, -1, {"letter": letter, "detail": f"while samples were made: {detail}"})
+            record(unit, BROKEN, {"letter": letter, "detail": f"while samples were made: {detail}"})
             return Worker(scratch)
         if len(started) == 1:
             record(unit, started[0], {"letter": letter, "detail": detail})

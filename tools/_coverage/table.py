@@ -13,9 +13,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tools._coverage.cases import DATABASES, DTYPES, Unit
-from tools._coverage.judge import FAULTS, VERDICTS
+from tools._coverage.verdicts import DATABASES, DTYPES, FAULTS, TOTAL, VERDICTS, Unit
 
+NOT_MEASURED = "?"
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
@@ -48,7 +48,7 @@ class Results:
     def forget(self, units: Iterable[Unit], letters: str) -> None:
         """Drop the verdicts of these units that are among `letters`, to be judged again."""
         for unit in units:
-            for number in [n for n, v in self.verdicts[unit].items() if v["letter"] in letters]:
+            for number in [n for n, v in self.verdicts[unit].items() if v.get("letter", "#") in letters]:
                 del self.verdicts[unit][number]
 
 
@@ -69,13 +69,14 @@ def decode(text: str) -> list[str]:
 
 
 def to_table(results: dict[Unit, dict[int, dict[str, Any]]]) -> dict[str, Any]:
-    """What the repository keeps of complete results."""
+    """What the repository keeps of results."""
     cases, ops = {}, {}
     for unit in sorted(results):
         found = {n: v for n, v in results[unit].items() if n >= 0}
         if not found:
             continue
-        cases[str(unit)] = encode([found[n]["letter"] if n in found else "?" for n in range(max(found) + 1)])
+        size = results[unit].get(TOTAL, {}).get("total", max(found) + 1)
+        cases[str(unit)] = encode([found[n]["letter"] if n in found else NOT_MEASURED for n in range(size)])
         blamed = Counter(op for v in found.values() if v["letter"] in "PHR" for op in v.get("ops", ()))
         if blamed:
             ops[str(unit)] = dict(blamed.most_common())
@@ -86,8 +87,8 @@ def to_table(results: dict[Unit, dict[int, dict[str, Any]]]) -> dict[str, Any]:
 def check(table: dict[str, Any], unit: Unit, number: int, verdict: dict[str, Any]) -> str:
     """How a verdict contradicts the table; '' if it does not."""
     letters = decode(table["cases"].get(str(unit), ""))
-    stored = letters[number] if 0 <= number < len(letters) else "?"
-    if verdict["letter"] == stored:
+    stored = letters[number] if 0 <= number < len(letters) else NOT_MEASURED
+    if verdict["letter"] == stored or (stored == NOT_MEASURED and verdict["letter"] not in FAULTS):
         return ""
     why = f"{verdict.get('detail', '')} {'; '.join(verdict.get('ops', ()))}"
     return f"{unit} case {number} is {verdict['letter']}, the table says {stored}. {why}"
@@ -117,29 +118,52 @@ def markdown(table: dict[str, Any], target: str = "host") -> str:
     ]
     for key, runs in table["cases"].items():
         letters = Counter(decode(runs))
-        if set(letters) <= {"N", "-", "X"}:
+        if set(letters) <= {"N", "-", "X", NOT_MEASURED}:
             continue
         database, name, dtype, direction = key.split("/")
         why = "; ".join(table["host_ops"].get(key, {})) or ", ".join(VERDICTS[k] for k in letters if k in "B" + FAULTS)
-        cases = " ".join(f"{k}{n}" for k, n in letters.items())
+        cases = " ".join(f"{k}{n}" for k, n in letters.items() if k != NOT_MEASURED)
         lines.append(f"| {'' if database == 'op' else database + ': '}{name} | {dtype}, {direction} | {cases} | {why.replace('|', '/')} |")
     return "\n".join(lines) + "\n"
 
 
-def summary(table: dict[str, Any]) -> list[str]:
-    """Rows by database, dtype and direction."""
-    groups: dict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
+def groups(table: dict[str, Any]) -> dict[tuple[str, str, str], Counter[str]]:
+    """Counts of letters by (database, dtype, direction), in their order."""
+    found: dict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
     for key, runs in table["cases"].items():
         database, _, dtype, direction = key.split("/")
-        groups[database, dtype, direction].update(decode(runs))
+        found[database, dtype, direction].update(decode(runs))
+    return dict(sorted(found.items(), key=lambda g: (DATABASES.index(g[0][0]), DTYPES.index(g[0][1]), g[0][2] == "backward")))
+
+
+def measured(letters: Counter[str]) -> str:
+    """Cases that were measured, "of" those that the database has where these are more."""
+    all_of_them, missing = letters.total(), letters[NOT_MEASURED]
+    return f"{all_of_them - missing} of {all_of_them}" if missing else f"{all_of_them}"
+
+
+def percentage(letters: Counter[str]) -> str:
+    """Share of native cases."""
+    native, whole = share(letters)
+    return f"{100 * native / whole:.1f}%" if whole else "-"
+
+
+def summary(table: dict[str, Any]) -> list[str]:
+    """Rows by database, dtype and direction, with every verdict."""
     lines = [
         "| database | dtype | direction | cases | " + " | ".join(VERDICTS) + " | native |",
         "|---|---|---|---" + "|---" * len(VERDICTS) + "|---|",
     ]
-    order = sorted(groups, key=lambda g: (DATABASES.index(g[0]), DTYPES.index(g[1]), g[2] == "backward"))
-    for group in order:
-        letters = groups[group]
-        native, whole = share(letters)
-        figure = f"{100 * native / whole:.1f}%" if whole else "-"
-        lines.append(f"| {' | '.join(group)} | {letters.total()} | {' | '.join(str(letters[k]) for k in VERDICTS)} | {figure} |")
+    for group, letters in groups(table).items():
+        counts = " | ".join(str(letters[k]) for k in VERDICTS)
+        lines.append(f"| {' | '.join(group)} | {measured(letters)} | {counts} | {percentage(letters)} |")
     return lines
+
+
+def brief(table: dict[str, Any]) -> str:
+    """README's form: cases, faults and the native share."""
+    lines = ["| database | dtype | direction | cases | wrong, error, crash or hang | native |", "|---|---|---|---:|---:|---:|"]
+    for group, letters in groups(table).items():
+        faults = sum(letters[k] for k in FAULTS)
+        lines.append(f"| {' | '.join(group)} | {measured(letters)} | {faults} | {percentage(letters)} |")
+    return "\n".join(lines) + "\n"

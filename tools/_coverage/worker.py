@@ -23,7 +23,7 @@ def main() -> None:
     import warnings
 
     warnings.simplefilter("ignore")
-    from tools._coverage.cases import Unit
+    from tools._coverage.verdicts import Unit
 
     def say(message: dict[str, Any]) -> None:
         out.write(json.dumps(message) + "\n")
