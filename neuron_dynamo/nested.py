@@ -42,7 +42,7 @@ class _Attention:
         enable_gqa: bool = False,
     ) -> Tensor:
         tracing = torch._guards.TracingContext.try_get() is not None
-        if tracing and attn_mask is None and not enable_gqa and all(map(_is_plain, (query, key, value))):
+        if tracing and attn_mask is None and not is_causal and not enable_gqa and all(map(_is_plain, (query, key, value))):
             sdpa = importlib.import_module("torch.nested._internal.sdpa")
             chosen = sdpa._select_sdp_backend(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
             if chosen == SDPBackend.MATH:
