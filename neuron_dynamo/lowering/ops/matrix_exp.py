@@ -34,7 +34,7 @@ def linalg_matrix_exp(b: Builder, a: Value) -> Value:
     """exp of [..., n, n] matrices."""
     if a.numel == 0:
         return a
-    dtype = compute_dtype(a.dtype)
+    dtype = _accurate(compute_dtype(a.dtype), b.target)
     matrix = mat.flat(b, b.convert(a, dtype))
     if a.shape[-1] == 1:
         return b.convert(b.reshape(b.unary("exponential", matrix), a.shape), a.dtype)
@@ -51,6 +51,12 @@ def linalg_matrix_exp(b: Builder, a: Value) -> Value:
 
     _, result = while_loop(b, [b.scalar(0, mat.INDEX), result], lambda values: b.compare("LT", values[0], most), square)
     return b.convert(b.reshape(result, a.shape), a.dtype)
+
+
+def _accurate(dtype: torch.dtype, target: Target) -> torch.dtype:
+    """Twice as wide where the target has that: each squaring doubles the relative error of what was rounded before."""
+    wide = {torch.float32: torch.float64, torch.complex64: torch.complex128}.get(dtype, dtype)
+    return wide if wide in target.dtypes else dtype
 
 
 def _squarings(b: Builder, matrix: Value) -> Value:
