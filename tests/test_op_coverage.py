@@ -59,8 +59,8 @@ def test_verdicts() -> None:
 
 def test_biased_draws_are_found() -> None:
     torch.manual_seed(0)
-    assert distribution_differs(torch.rand(2000), torch.rand(2000)) == ""
-    assert distribution_differs(torch.rand(2000), torch.rand(2000) * 1.2) != ""
+    assert distribution_differs(torch.rand(2000), [torch.rand(2000), torch.rand(2000)]) == ""
+    assert distribution_differs(torch.rand(2000) * 1.2, [torch.rand(2000), torch.rand(2000)]) != ""
 
 
 def test_runs_of_letters_are_kept_in_short() -> None:

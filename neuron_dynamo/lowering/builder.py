@@ -326,6 +326,14 @@ def compute_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype.is_floating_point and dtype.itemsize < 4 else dtype
 
 
+def accurate_dtype(dtype: torch.dtype, target: Target) -> torch.dtype:
+    """float64 (complex128) where the target has it, else compute_dtype: for ops that lose what float32 rounded, and that ATen's CPU
+    kernels compute in double."""
+    narrow = compute_dtype(dtype)
+    wide = {torch.float32: torch.float64, torch.complex64: torch.complex128}.get(narrow, narrow)
+    return wide if wide in target.dtypes else narrow
+
+
 def _to_numpy(value: Scalar, dtype: torch.dtype) -> np.ndarray[Any, Any]:
     numpy_dtype = mlir.numpy_dtype(dtype)
     if isinstance(value, complex) and not dtype.is_complex:

@@ -1,7 +1,8 @@
 """One case: eager beside `torch.compile(fullgraph=True, backend="neuron")`, and the verdict.
 
 Tolerances are the database's own for the op, else torch.testing's for the dtype. A value outside of them is right only if the same call
-in float64 (complex128) says so: within those tolerances of its result, or no further from it than eager's. Random cases must equal eager
+in float64 (complex128) says so: within those tolerances of its result, or its largest error at most twice eager's, as two orders of one sum
+may differ. Random cases must equal eager
 as others do under rng="eager"; under rng="graph" many draws must have eager's distribution (two-sample Kolmogorov-Smirnov).
 """
 
@@ -187,7 +188,7 @@ def _different(actual: Any, expected: Any, case: Case) -> str:
 
 
 def _no_further(actual: torch.Tensor, expected: torch.Tensor, exact: torch.Tensor) -> bool:
-    """Whether `actual` is as near to the float64 values as eager's is, by the largest error. NaN and infinities must be where the exact
+    """Whether the largest error of `actual` against the float64 values is of the size of eager's: at most twice that. NaN and infinities must be where the exact
     values have them."""
     wide = exact.dtype
     mine, theirs = (actual.to(wide) - exact).abs(), (expected.to(wide) - exact).abs()
@@ -196,7 +197,7 @@ def _no_further(actual: torch.Tensor, expected: torch.Tensor, exact: torch.Tenso
     if bool(odd.any()):
         return False
     mine, theirs = mine[finite], theirs[finite]
-    return mine.numel() == 0 or bool(mine.max() <= theirs.nan_to_num(torch.inf).max())
+    return mine.numel() == 0 or bool(mine.max() <= 2 * theirs.nan_to_num(torch.inf).max())
 
 
 def _wider(case: Case, call: Callable[..., Any]) -> list[Any] | None:
@@ -343,37 +344,53 @@ def _judge_random(case: Case) -> Verdict:
     for position, (mine, theirs) in enumerate(zip(first, expected, strict=True)):
         if isinstance(theirs, torch.Tensor) and (mine.shape, mine.dtype) != (theirs.shape, theirs.dtype):
             return Verdict("W", f"result {position}: {mine.dtype}{list(mine.shape)} for {theirs.dtype}{list(theirs.shape)}", placed.ops)
-    ours, eager = _draws(case, compiled, original), _draws(case, case.fresh(), None)
-    for position, (mine, theirs) in enumerate(zip(ours, eager, strict=True)):
+    ours, *eager = (_draws(case, *how) for how in ((compiled, original, 0), *((case.fresh(), None, k) for k in (1, 2, 3))))
+    for position, (mine, *theirs) in enumerate(zip(ours, *eager, strict=True)):
         if why := distribution_differs(mine, theirs):
             return Verdict("W", f"result {position}: {why}", placed.ops)
     return Verdict(placed.letter, "random", placed.ops, seconds)
 
 
-def _draws(case: Case, call: Callable[..., Any], original: Callable[..., Any] | None) -> list[torch.Tensor]:
-    """For each floating or integer result, the values of DRAWS calls under DRAWS seeds, flat."""
+def _draws(case: Case, call: Callable[..., Any], original: Callable[..., Any] | None, batch: int) -> list[torch.Tensor]:
+    """For each floating or integer result, the values of DRAWS calls, flat; each batch has seeds of its own."""
     real, pooled = torch.manual_seed, []
     for seed in range(DRAWS):
-        torch.manual_seed = lambda _, seed=seed: real(1000 + seed)  # type: ignore[assignment]
+        torch.manual_seed = lambda _, seed=seed: real(1000 * (batch + 1) + seed)  # type: ignore[assignment]
         try:
             results = _run(case, call, original)
         finally:
             torch.manual_seed = real  # type: ignore[assignment]
-        pooled.append([r.to(torch.float64).flatten() for r in results if isinstance(r, torch.Tensor) and not r.is_complex()])
+        pooled.append([_coarse(r) for r in results if isinstance(r, torch.Tensor) and not r.is_complex()])
     return [torch.cat(parts) for parts in zip(*pooled, strict=True)]
 
 
-def distribution_differs(mine: torch.Tensor, theirs: torch.Tensor) -> str:
-    """Two-sample Kolmogorov-Smirnov test at about one false alarm in 10^6; ties make it only more lenient. '' if alike."""
-    n, m = len(mine), len(theirs)
+def _coarse(values: torch.Tensor) -> torch.Tensor:
+    """The values, flat, on a grid of twice the tolerance: the rounding errors of a sum that is zero have no law that must be met."""
+    wide = values.detach().to(torch.float64).flatten()
+    if not values.dtype.is_floating_point or not wide.numel():
+        return wide
+    rtol, atol = torch.testing._comparison.get_tolerances(values, values, rtol=None, atol=None)
+    step = 2 * (atol + rtol * float(wide.nan_to_num(0, 0, 0).abs().mean()))
+    return torch.round(wide / step) * step
+
+
+def distribution_differs(mine: torch.Tensor, theirs: list[torch.Tensor]) -> str:
+    """Two-sample Kolmogorov-Smirnov test of `mine` against each of several batches of eager draws, at about one false alarm in 10^6.
+    '' if alike. Values of one call may hang together (a dropped channel), so no distance is held against us that is not well beyond
+    those among eager's own batches."""
+    n, m = len(mine), len(theirs[0])
     if not n or not m:
         return "" if n == m else f"{n} values for {m}"
+    apart = [_distance(a, b) for i, a in enumerate(theirs) for b in theirs[:i]]
+    limit = max(2.7 * ((n + m) / (n * m)) ** 0.5, 2 * max(apart, default=0.0))
+    distance = min(_distance(mine, batch) for batch in theirs)
+    if distance <= limit:
+        return ""
+    return f"distributions differ: Kolmogorov-Smirnov distance {distance:.3f} over {limit:.3f} ({n} and {m} values)"
+
+
+def _distance(mine: torch.Tensor, theirs: torch.Tensor) -> float:
     at = torch.cat([mine, theirs]).sort().values
-    f = torch.searchsorted(mine.sort().values, at, right=True) / n
-    g = torch.searchsorted(theirs.sort().values, at, right=True) / m
-    distance, limit = float((f - g).abs().max()), 2.7 * ((n + m) / (n * m)) ** 0.5
-    return (
-        f"distributions differ: Kolmogorov-Smirnov distance {distance:.3f} over {limit:.3f} ({n} and {m} values)"
-        if distance > limit
-        else ""
-    )
+    f = torch.searchsorted(mine.sort().values, at, right=True) / len(mine)
+    g = torch.searchsorted(theirs.sort().values, at, right=True) / len(theirs)
+    return float((f - g).abs().max())

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import torch
 
-from neuron_dynamo.lowering.builder import Builder, Value, compute_dtype
+from neuron_dynamo.lowering.builder import Builder, Value, accurate_dtype, compute_dtype
 from neuron_dynamo.lowering.combining import running
 from neuron_dynamo.lowering.registry import lowering
 from neuron_dynamo.lowering.structured import COMBINERS, identity, reduce_window
@@ -31,7 +31,8 @@ def scan(b: Builder, x: Value, dim: int, kind: str) -> Value:
 
 def _scanned(kind: str) -> Callable[..., Value]:
     def rule(b: Builder, x: Value, dim: int, dtype: torch.dtype | None = None) -> Value:
-        wide = b.convert(x, compute_dtype(b.out.dtype))
+        # Gradients are exponentials of a logcumsumexp, which make relative errors of its absolute ones.
+        wide = b.convert(x, accurate_dtype(b.out.dtype, b.target) if kind == "logaddexp" else compute_dtype(b.out.dtype))
         return b.convert(wide if x.ndim == 0 else scan(b, wide, dim % x.ndim, kind), b.out.dtype)
 
     return rule

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from neuron_dynamo.lowering import matrices as mat
-from neuron_dynamo.lowering.builder import Builder, Value, compute_dtype, real_dtype
+from neuron_dynamo.lowering.builder import Builder, Value, accurate_dtype, real_dtype
 from neuron_dynamo.lowering.registry import lowering
 from neuron_dynamo.lowering.structured import reduce, while_loop
 from neuron_dynamo.target import Target
@@ -34,7 +34,7 @@ def linalg_matrix_exp(b: Builder, a: Value) -> Value:
     """exp of [..., n, n] matrices."""
     if a.numel == 0:
         return a
-    dtype = _accurate(compute_dtype(a.dtype), b.target)
+    dtype = accurate_dtype(a.dtype, b.target)  # each squaring doubles the relative error of what was rounded before
     matrix = mat.flat(b, b.convert(a, dtype))
     if a.shape[-1] == 1:
         return b.convert(b.reshape(b.unary("exponential", matrix), a.shape), a.dtype)
@@ -51,12 +51,6 @@ def linalg_matrix_exp(b: Builder, a: Value) -> Value:
 
     _, result = while_loop(b, [b.scalar(0, mat.INDEX), result], lambda values: b.compare("LT", values[0], most), square)
     return b.convert(b.reshape(result, a.shape), a.dtype)
-
-
-def _accurate(dtype: torch.dtype, target: Target) -> torch.dtype:
-    """Twice as wide where the target has that: each squaring doubles the relative error of what was rounded before."""
-    wide = {torch.float32: torch.float64, torch.complex64: torch.complex128}.get(dtype, dtype)
-    return wide if wide in target.dtypes else dtype
 
 
 def _squarings(b: Builder, matrix: Value) -> Value:

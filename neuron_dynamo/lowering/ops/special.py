@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import torch
 
-from neuron_dynamo.lowering.builder import Builder, Scalar, Value, compute_dtype
+from neuron_dynamo.lowering.builder import Builder, Scalar, Value, accurate_dtype, compute_dtype
 from neuron_dynamo.lowering.ops.elementwise import widened
 from neuron_dynamo.lowering.promote import together
 from neuron_dynamo.lowering.registry import lowering
@@ -85,7 +85,6 @@ def _digamma(b: Builder, x: Value) -> Value:
 for _op, _body in {
     aten.erf: erf_of,
     aten.erfc: _chlo("erfc"),
-    aten.erfinv: _chlo("erf_inv"),
     aten.lgamma: _chlo("lgamma"),
     aten.log2: _log2,
     aten.log10: _log10,
@@ -100,6 +99,13 @@ for _op, _body in {
     aten.atanh: _chlo("atanh"),
 }.items():
     lowering(_op.default)(_unary(_body))
+
+
+@lowering(aten.erfinv.default)
+def erfinv(b: Builder, x: Value) -> Value:
+    """Its gradient is the exponential of its square, which float32 alone is not good enough for."""
+    wide = b.convert(x, accurate_dtype(x.dtype if x.dtype.is_floating_point else b.out.dtype, b.target))
+    return b.convert(b.chlo("erf_inv", [wide], wide.shape, wide.dtype), b.out.dtype)
 
 
 @lowering(aten.digamma.default)
