@@ -25,6 +25,9 @@ UNDEFINED_VALUES = frozenset({"empty", "empty_like", "empty_permuted", "empty_st
 UP_TO_PHASE = frozenset({"svd", "linalg.svd", "linalg.eigh", "linalg.eig", "svd_lowrank", "pca_lowrank"})
 """Ops whose vectors have no defined sign or phase: the database's own processing of outputs takes it away, forward as well as backward."""
 
+TIES = frozenset({"topk", "kthvalue"})
+"""Ops whose documentation leaves open which of several equal elements an index names: indices are compared by what they name."""
+
 # The helper seeds inside of the function under test, which Dynamo does not trace; the judge seeds before each call instead.
 invocations.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
 
@@ -131,11 +134,30 @@ def _op_cases(info: Any, dtype: torch.dtype, unit: Unit) -> Iterator[Case]:
             (sample.input, *sample.args),
             dict(sample.kwargs),
             backward,
-            sample.output_process_fn_grad if backward or unit.name in UP_TO_PHASE else lambda result: result,
+            _named(sample)
+            if unit.name in TIES
+            else sample.output_process_fn_grad
+            if backward or unit.name in UP_TO_PHASE
+            else lambda result: result,
             unit.name not in UNDEFINED_VALUES,
             rtol,
             atol,
         )
+
+
+def _named(sample: Any) -> Callable[[Any], Any]:
+    """(values, indices) of a selection along a dim -> (values, the elements that the indices name)."""
+    dim = sample.args[1] if len(sample.args) > 1 else sample.kwargs.get("dim", -1)
+
+    def process(result: Any) -> Any:
+        values, indices = result
+        if sample.input.ndim == 0:
+            return values, indices
+        dropped = indices.ndim < sample.input.ndim
+        named = sample.input.detach().gather(dim, indices.unsqueeze(dim) if dropped else indices)
+        return values, named.squeeze(dim) if dropped else named
+
+    return process
 
 
 def _module_cases(info: Any, dtype: torch.dtype, backward: bool) -> Iterator[Case]:

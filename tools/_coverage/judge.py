@@ -1,9 +1,9 @@
 """One case: eager beside `torch.compile(fullgraph=True, backend="neuron")`, and the verdict.
 
 Tolerances are the database's own for the op, else torch.testing's for the dtype. A value outside of them is right only if the same call
-in float64 (complex128) says so: within those tolerances of its result, or its largest error at most twice eager's, as two orders of one sum
-may differ. Random cases must equal eager
-as others do under rng="eager"; under rng="graph" many draws must have eager's distribution (two-sample Kolmogorov-Smirnov).
+in float64 (complex128) says so: within those tolerances of its result, or its largest error at most twice eager's, as two orders of one
+sum may differ. Random cases must equal eager as others do under rng="eager"; under rng="graph" many draws must have eager's distribution
+(two-sample Kolmogorov-Smirnov).
 """
 
 from __future__ import annotations
@@ -188,8 +188,8 @@ def _different(actual: Any, expected: Any, case: Case) -> str:
 
 
 def _no_further(actual: torch.Tensor, expected: torch.Tensor, exact: torch.Tensor) -> bool:
-    """Whether the largest error of `actual` against the float64 values is of the size of eager's: at most twice that. NaN and infinities must be where the exact
-    values have them."""
+    """Whether the largest error of `actual` against the float64 values is of the size of eager's: at most twice that. NaN and infinities
+    must be where the exact values have them."""
     wide = exact.dtype
     mine, theirs = (actual.to(wide) - exact).abs(), (expected.to(wide) - exact).abs()
     finite = torch.isfinite(exact.to(actual.dtype)) if actual.dtype.is_floating_point or actual.dtype.is_complex else torch.isfinite(exact)

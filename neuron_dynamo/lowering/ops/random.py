@@ -195,5 +195,5 @@ def _multiply_high(b: Builder, word: Value, factor: int) -> Value:
 
 @lowering(aten.native_dropout_backward.default)
 def native_dropout_backward(b: Builder, grad: Value, mask: Value, scale: float) -> Value:
-    noise = b.convert(mask, grad.dtype)
-    return b.mul(grad, b.mul(noise, b.like(noise, scale)))
+    noise = b.convert(mask, b.out.dtype)
+    return b.mul(b.convert(grad, b.out.dtype), b.mul(noise, b.like(noise, scale)))
