@@ -17,7 +17,7 @@ from torch.fx import GraphModule, Node
 aten = torch.ops.aten
 prims = torch.ops.prims
 
-CHECKS = frozenset({aten._linalg_check_errors.default})
+CHECKS = frozenset({aten._linalg_check_errors.default, aten._assert_async.default, aten._assert_async.msg})
 """Ops without a result, whose only effect is an exception."""
 TOKENS = frozenset({prims._make_token.default, prims._sink_tokens.default})
 """First and last of what a token orders."""

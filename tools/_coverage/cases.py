@@ -25,8 +25,9 @@ UNDEFINED_VALUES = frozenset({"empty", "empty_like", "empty_permuted", "empty_st
 UP_TO_PHASE = frozenset({"svd", "linalg.svd", "linalg.eigh", "linalg.eig", "svd_lowrank", "pca_lowrank"})
 """Ops whose vectors have no defined sign or phase: the database's own processing of outputs takes it away, forward as well as backward."""
 
-TIES = frozenset({"topk", "kthvalue"})
-"""Ops whose documentation leaves open which of several equal elements an index names: indices are compared by what they name."""
+TIES = {"topk": 1, "kthvalue": 1, "sort": 0, "argsort": 0}
+"""Ops whose documentation leaves open which of several equal elements an index names, with the position of their dim among the arguments.
+Indices are compared by the elements that they name, gradients by their sum along the dim."""
 
 # The helper seeds inside of the function under test, which Dynamo does not trace; the judge seeds before each call instead.
 invocations.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
@@ -35,7 +36,8 @@ invocations.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
 @dataclass
 class Case:
     """`call(*args, **kwargs)` is what is compiled. `differentiate`: gradients of its results by its inputs that require grad are part
-    of the results. `process` filters the results before they are compared or differentiated (e.g. the phase of singular vectors)."""
+    of the results. `process` filters the results before they are compared or differentiated (e.g. the phase of singular vectors).
+    `fold` is a dim along which gradients are summed before they are compared."""
 
     call: Callable[..., Any]
     args: tuple[Any, ...]
@@ -46,6 +48,7 @@ class Case:
     rtol: float | None = None
     atol: float | None = None
     prepare: Callable[[], Callable[..., Any]] | None = None
+    fold: int | None = None
 
     def fresh(self) -> Callable[..., Any]:
         """The callable, with state of its own where it has state."""
@@ -134,7 +137,7 @@ def _op_cases(info: Any, dtype: torch.dtype, unit: Unit) -> Iterator[Case]:
             (sample.input, *sample.args),
             dict(sample.kwargs),
             backward,
-            _named(sample)
+            _named(sample, unit.name)
             if unit.name in TIES
             else sample.output_process_fn_grad
             if backward or unit.name in UP_TO_PHASE
@@ -142,20 +145,28 @@ def _op_cases(info: Any, dtype: torch.dtype, unit: Unit) -> Iterator[Case]:
             unit.name not in UNDEFINED_VALUES,
             rtol,
             atol,
+            fold=_dim(sample, unit.name) if unit.name in TIES and sample.input.ndim else None,
         )
 
 
-def _named(sample: Any) -> Callable[[Any], Any]:
+def _dim(sample: Any, name: str) -> int:
+    position = TIES[name]
+    return int(sample.args[position] if len(sample.args) > position else sample.kwargs.get("dim", -1))
+
+
+def _named(sample: Any, name: str) -> Callable[[Any], Any]:
     """(values, indices) of a selection along a dim -> (values, the elements that the indices name)."""
-    dim = sample.args[1] if len(sample.args) > 1 else sample.kwargs.get("dim", -1)
+    dim = _dim(sample, name)
+
+    def named(indices: torch.Tensor) -> torch.Tensor:
+        dropped = indices.ndim < sample.input.ndim
+        picked = sample.input.detach().gather(dim, indices.unsqueeze(dim) if dropped else indices)
+        return picked.squeeze(dim) if dropped else picked
 
     def process(result: Any) -> Any:
-        values, indices = result
         if sample.input.ndim == 0:
-            return values, indices
-        dropped = indices.ndim < sample.input.ndim
-        named = sample.input.detach().gather(dim, indices.unsqueeze(dim) if dropped else indices)
-        return values, named.squeeze(dim) if dropped else named
+            return result
+        return named(result) if isinstance(result, torch.Tensor) else (result[0], named(result[1]))
 
     return process
 

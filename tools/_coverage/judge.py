@@ -74,6 +74,8 @@ def judge_together(cases: Sequence[Case]) -> bool:
         cases[0].rtol,
         cases[0].atol,
     )
+    if cases[0].fold is not None:
+        return False
     try:
         expected = _run(together, together.call)
         if case_is_random := any(c.values and _is_random(c, _run(c, c.call)) for c in cases):
@@ -137,7 +139,10 @@ def _run(case: Case, call: Callable[..., Any], original: Callable[..., Any] | No
     given = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
     module = original if isinstance(original, torch.nn.Module) else None
     if case.differentiate:
-        flat = [*(_detached(v) for v in flat), *_gradients(flat, given, module)]
+        gradients = _gradients(flat, given, module)
+        if case.fold is not None:
+            gradients = [g.sum(case.fold) if isinstance(g, torch.Tensor) and g.ndim else g for g in gradients]
+        flat = [*(_detached(v) for v in flat), *gradients]
     state = [] if module is None else [b.detach().clone() for b in module.buffers()]
     return [_detached(v) for v in (*flat, *given, *state)]
 
@@ -209,7 +214,7 @@ def _wider(case: Case, call: Callable[..., Any]) -> list[Any] | None:
         return WIDER.get(leaf, leaf) if isinstance(leaf, torch.dtype) else leaf
 
     args, kwargs = pytree.tree_map(widen, (case.args, case.kwargs))
-    wide = Case(call, args, kwargs, case.differentiate, case.process)
+    wide = Case(call, args, kwargs, case.differentiate, case.process, fold=case.fold)
     try:
         if isinstance(call, torch.nn.Module):
             call = call.double()
