@@ -12,7 +12,7 @@ VERDICTS = {
     "H": "host only",
     "-": "no graph: nothing left to compute",
     "B": "not traced whole by PyTorch itself (its aot_eager refuses, too); right in pieces",
-    "X": "eager refuses, and so do we",
+    "X": "eager has no kernel for it: nothing to compare with",
     "W": "wrong",
     "E": "error",
     "C": "crash",
