@@ -188,6 +188,7 @@ def new_full(b: Builder, _: Value, size: Sequence[int], value: Scalar, **__: Any
 
 @lowering(
     aten.zeros.default,
+    aten._efficientzerotensor.default,
     aten.zeros_like.default,
     aten.new_zeros.default,
     aten._new_zeros_with_same_feature_meta.default,
