@@ -106,7 +106,8 @@ def markdown(table: dict[str, Any], target: str = "host") -> str:
     lines = [
         "# Op coverage",
         "",
-        f"Made by `./tools/op_coverage --all{option} --write`; do not edit. {how}; nothing here ran on a Trainium device.",
+        f"Made by `./tools/op_coverage{option} --write`; do not edit. {how}; nothing here ran on a Trainium device. Where it says so many",
+        "cases of so many, the first of each op were measured; `--all` measures the rest and goes on from the results that are there.",
         "Letters: " + "; ".join(f"**{letter}** {text}" for letter, text in VERDICTS.items()) + ".",
         "",
         *summary(table),
