@@ -96,7 +96,7 @@ def main() -> int:
             shown = time.monotonic()
             print(f"[{shown - start:5.0f} s] {text}; {dict(Counter(v['letter'] for *_, v in seen))}", file=sys.stderr, flush=True)
 
-    jobs = [(unit, cases_, set(results.verdicts[unit])) for unit, cases_ in only]
+    jobs = [(unit, cases_, set(results.verdicts[unit])) for unit, cases_ in only if not results.complete(unit, cases_)]
     pool.run(jobs, record, given.processes, scratch, given.batch, told, given.target)
     known = {unit: results.verdicts[unit] for unit in wanted if results.verdicts[unit]}
     made = table.to_table(known)

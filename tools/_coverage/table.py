@@ -45,6 +45,14 @@ class Results:
         self.verdicts[unit][number] = verdict
         self.file.write(json.dumps([unit.database, unit.name, unit.dtype, unit.direction, number, verdict]) + "\n")
 
+    def complete(self, unit: Unit, wanted: list[int] | None) -> bool:
+        """Whether there is nothing left to judge of a unit, or of its `wanted` cases."""
+        found = self.verdicts[unit]
+        if TOTAL not in found:
+            return False
+        every = range(found[TOTAL]["total"])
+        return all(number in found for number in (every if wanted is None else set(wanted) & set(every)))
+
     def forget(self, units: Iterable[Unit], letters: str) -> None:
         """Drop the verdicts of these units that are among `letters`, to be judged again."""
         for unit in units:
