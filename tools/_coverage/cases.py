@@ -198,7 +198,9 @@ def _optimizer_cases(info: Any) -> Iterator[Case]:
             if options.get("fused") or options.get("differentiable"):
                 options.pop("foreach", None)
             prepare = functools.partial(_optimizer_step, info, options, parameters, gradients)
-            yield Case(prepare(), (), {}, prepare=prepare)
+            # Muon orthogonalises in bfloat16, so its steps are as exact as that.
+            rtol, atol = (1.6e-2, 1e-5) if info.optim_cls.__name__ == "Muon" else (None, None)
+            yield Case(prepare(), (), {}, rtol=rtol, atol=atol, prepare=prepare)
 
 
 def _optimizer_step(info: Any, options: dict[str, Any], parameters: Any, gradients: Any) -> Callable[[], Any]:
