@@ -217,7 +217,7 @@ def _wider(case: Case, call: Callable[..., Any]) -> list[Any] | None:
     wide = Case(call, args, kwargs, case.differentiate, case.process, fold=case.fold)
     try:
         if isinstance(call, torch.nn.Module):
-            call = call.double()
+            call = call.to(torch.complex128 if any(p.is_complex() for p in call.parameters()) else torch.float64)
         return _run(wide, call)
     except Exception:
         return None
