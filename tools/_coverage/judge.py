@@ -230,7 +230,7 @@ def _judge_values(case: Case, expected: list[Any], options: dict[str, str]) -> V
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            actual = _run(case, _compiled(original, options), original)
+            actual = _run(case, _compiled(original, options, whole=case.whole), original)
     except Exception as error:
         return _explain(case, expected, error)
     seconds = time.perf_counter() - start
