@@ -158,7 +158,8 @@ def mul(b: Builder, x: Operand, y: Operand) -> Value:
 
 @lowering(aten.div.Tensor, aten.div.Scalar, aten.true_divide.Tensor)
 def div(b: Builder, x: Operand, y: Operand) -> Value:
-    return b.div(*together(b, [x, y], b.out.dtype))
+    # Not in 16 bits: XLA makes one rounded reciprocal of a divisor that a whole row shares.
+    return b.convert(b.div(*together(b, [x, y], compute_dtype(b.out.dtype))), b.out.dtype)
 
 
 @lowering(aten.div.Tensor_mode, aten.div.Scalar_mode)

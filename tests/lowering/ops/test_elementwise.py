@@ -73,3 +73,9 @@ def test_integer_powers(dtype: torch.dtype) -> None:
     exponent = torch.tensor([0, 1, 2, 5, 63, 64, 65, 100, 127] + ([-1, -2, -3] if signed else []), dtype=dtype)
     check(lambda x, e: x[:, None] ** e, base, exponent)
     check(lambda x: (x**0, x**4, x**65), base)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_division_of_a_row_by_one_number_rounds_once(dtype: torch.dtype) -> None:
+    x, y = torch.randn(16, 9, dtype=dtype), torch.randn(16, 1, dtype=dtype)
+    check(torch.div, x, y, rtol=0, atol=0)
