@@ -68,3 +68,25 @@ def test_runs_of_letters_are_kept_in_short() -> None:
     assert table.encode(letters) == "N12 P1 N2"
     assert table.decode("N12 P1 N2") == letters
     assert table.share(Counter("NNNP-XW")) == (3, 5)
+
+
+def test_what_is_measured_anew_joins_the_table() -> None:
+    stored = {"cases": {"a": "N2 P1", "b": "H1"}, "host_ops": {"a": {"x": 1}, "b": {"y": 1}}, "median_first_call_seconds": 0.2}
+    made = {"cases": {"a": "?2 N1", "c": "W1"}, "host_ops": {}, "median_first_call_seconds": None}
+    assert table.merged(stored, made) == {
+        "cases": {"a": "N3", "b": "H1", "c": "W1"},
+        "host_ops": {"b": {"y": 1}},
+        "median_first_call_seconds": 0.2,
+    }
+
+
+def test_a_judge_that_fails_finds_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tools._coverage import worker
+
+    def fail(*args: object) -> None:
+        raise ValueError("no opinion")
+
+    monkeypatch.setattr("tools._coverage.judge.judge", fail)
+    said: list[dict[str, object]] = []
+    worker._unit(Unit("op", "sin", "float32", "forward"), set(), [0], 1, said.append, "host")
+    assert {"case": 0, "letter": "E", "detail": "while it was judged: ValueError: no opinion"} in said

@@ -41,7 +41,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--again", default="", metavar="LETTERS", help="judge again what the results file has with these verdicts, e.g. WECT"
     )
-    parser.add_argument("--write", action="store_true", help="write the table from the results file")
+    parser.add_argument("--write", action="store_true", help="put what the results file holds into the table in docs/")
     parser.add_argument("--check", action="store_true", help="exit with 1 where a verdict differs from the table in docs/")
     parser.add_argument("-v", "--verbose", action="store_true", help="print every verdict that is not native")
     return parser.parse_args()
@@ -105,6 +105,8 @@ def main() -> int:
     if given.write:
         table.DOCS.mkdir(exist_ok=True)
         kept, readable = table.paths(given.target)
+        if kept.exists():
+            made = table.merged(json.loads(kept.read_text()), made)
         kept.write_text(json.dumps(made, indent=0, sort_keys=True) + "\n")
         readable.write_text(table.markdown(made, given.target))
     if given.check:

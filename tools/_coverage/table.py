@@ -92,6 +92,24 @@ def to_table(results: dict[Unit, dict[int, dict[str, Any]]]) -> dict[str, Any]:
     return {"cases": cases, "host_ops": ops, "median_first_call_seconds": round(median(seconds), 3) if seconds else None}
 
 
+def merged(stored: dict[str, Any], made: dict[str, Any]) -> dict[str, Any]:
+    """The stored table with what was measured since: a case that `made` does not have keeps its letter, its unit the ops at fault."""
+    cases, ops = dict(stored["cases"]), dict(stored["host_ops"])
+    for unit, runs in made["cases"].items():
+        fresh, known = decode(runs), decode(cases.get(unit, ""))
+        whole = NOT_MEASURED not in fresh or len(known) != len(fresh)
+        letters = fresh if whole else [b if a == NOT_MEASURED else a for a, b in zip(fresh, known, strict=True)]
+        cases[unit] = encode(letters)
+        blamed = dict(made["host_ops"].get(unit, {}))
+        if not whole and set(letters) & set("PHR"):
+            blamed = {**ops.get(unit, {}), **blamed}
+        ops.pop(unit, None)
+        if blamed:
+            ops[unit] = blamed
+    seconds = made["median_first_call_seconds"] or stored["median_first_call_seconds"]
+    return {"cases": dict(sorted(cases.items())), "host_ops": dict(sorted(ops.items())), "median_first_call_seconds": seconds}
+
+
 def check(table: dict[str, Any], unit: Unit, number: int, verdict: dict[str, Any]) -> str:
     """How a verdict contradicts the table; '' if it does not."""
     letters = decode(table["cases"].get(str(unit), ""))

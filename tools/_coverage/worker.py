@@ -48,6 +48,12 @@ def _unit(unit: Any, done: set[int], only: list[int] | None, batch: int, say: An
     todo: list[tuple[int, Any]] = []
     total = 0
 
+    def judged(case: Any) -> dict[str, Any]:
+        try:
+            return dict((judge(case) if target == "host" else judge_target(case, target)).to_json())
+        except Exception as error:  # of the judge: nothing is known of the case, so it is not right
+            return {"letter": "E", "detail": f"while it was judged: {type(error).__name__}: {error}"[:400]}
+
     def flush() -> None:
         if len(todo) > 1:
             say({"start": [number for number, _ in todo]})
@@ -57,8 +63,7 @@ def _unit(unit: Any, done: set[int], only: list[int] | None, batch: int, say: An
                 todo.clear()
         for number, case in todo:
             say({"start": [number]})
-            verdict = judge(case) if target == "host" else judge_target(case, target)
-            say({"case": number, **verdict.to_json()})
+            say({"case": number, **judged(case)})
         todo.clear()
 
     first = unit.dtype == "float32"  # compiled alone, to know how long that takes
