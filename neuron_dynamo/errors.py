@@ -83,9 +83,18 @@ class RuleError(NeuronDynamoError):
 
 
 class CompilerError(NeuronDynamoError):
-    """The target's compiler refused or failed on a Program."""
+    """The target's compiler refused or failed on a Program, or could not load an artifact.
+
+    `transient` says that the same compiler may well succeed on the same Program next time: it ran out of memory, time or disk space, or a
+    signal or a user ended it. A failure that is not transient is the compiler's own answer (exit code 70, an NCC code, XLA's refusal), and
+    the cache remembers it.
+    """
 
     code = "ND020"
+
+    def __init__(self, what: str, *, op: str = "", source: SourceLine | None = None, remedy: str = "", transient: bool = False) -> None:
+        self.transient = transient
+        super().__init__(what, op=op, source=source, remedy=remedy)
 
 
 class CompilerMissingError(NeuronDynamoError):
