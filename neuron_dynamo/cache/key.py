@@ -32,6 +32,11 @@ class CacheKey:
         if len(set(names)) != len(names):
             raise ValueError(f"duplicate part in cache key: {', '.join(names)}")
 
+    @property
+    def kind(self) -> str:
+        """What lies under the key: "artifact" (of a compiler) or "program" (of the lowering)."""
+        return dict(self.parts).get("kind", "artifact")
+
     @cached_property
     def digest(self) -> str:
         """SHA-256 (64 hex digits) over the parts."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
+from neuron_dynamo.cache.counters import count, count_lookup
 from neuron_dynamo.cache.entry import Artifact, BadEntry
 from neuron_dynamo.cache.key import CacheKey
 from neuron_dynamo.cache.local import LocalStore
@@ -23,28 +24,10 @@ class Lookup:
     artifact: Artifact | None
 
 
-@dataclass(frozen=True)
-class CacheStats:
-    """Counts of this process: lookups by answer, artifacts stored, entries quarantined, failures of a cache directory."""
-
-    memory: int = 0
-    disk: int = 0
-    miss: int = 0
-    stored: int = 0
-    quarantined: int = 0
-    errors: int = 0
-
-
 _MISS = Lookup("miss", None)
 _lock = threading.Lock()
-_stats = CacheStats()
 _memory: dict[Path, MemoryStore] = {}
 _warned: set[tuple[Path, str]] = set()
-
-
-def stats() -> CacheStats:
-    """Counts since this process began."""
-    return _stats
 
 
 class Cache:
@@ -76,11 +59,11 @@ class Cache:
         elif self.writable:
             self._write_local(key, artifact)  # the directory may have been emptied, or not have been writable before
         if artifact is None:
-            _count("miss")
+            count_lookup(key.kind, "miss")
             if self._mode == "require":
                 raise self._miss_error(key, graph)
             return _MISS
-        _count(level)
+        count_lookup(key.kind, level)
         return Lookup(level, artifact)
 
     def level(self, key: CacheKey) -> str:
@@ -101,7 +84,7 @@ class Cache:
         self._memory.write(key, artifact)
         if self.writable:
             self._write_local(key, artifact)
-        _count("stored")
+        count("stored")
 
     def reject(self, key: CacheKey, reason: str) -> None:
         """Never serve the entry of `key` again: its bytes are intact, but the compiler could not load them."""
@@ -138,11 +121,11 @@ class Cache:
                 return  # another process was faster
             except OSError as error:
                 self._directory_failed(error)
-        _count("quarantined")
+        count("quarantined")
         self._warn_once(key.digest, f"entry {key.digest} is bad and was {outcome}: {reason}")
 
     def _directory_failed(self, error: OSError) -> None:
-        _count("errors")
+        count("errors")
         self._warn_once("directory", f"{error}; artifacts are kept in memory alone")
 
     def _warn_once(self, subject: str, text: str) -> None:
@@ -163,9 +146,3 @@ class Cache:
             f"graph {graph or key.digest} is not in the cache directory {self._local.root}, and cache='require'; {difference}",
             remedy="warm the cache with the same model, options and versions, or set cache='on'",
         )
-
-
-def _count(event: str) -> None:
-    global _stats
-    with _lock:
-        _stats = replace(_stats, **{event: getattr(_stats, event) + 1})

@@ -1,6 +1,6 @@
 import pytest
 
-from neuron_dynamo.cache import store
+from neuron_dynamo.cache import counters, store
 
 
 @pytest.fixture(autouse=True)
@@ -9,5 +9,5 @@ def fresh_process():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(store, "_memory", {})
         patch.setattr(store, "_warned", set())
-        patch.setattr(store, "_stats", store.CacheStats())
+        patch.setattr(counters, "_stats", counters.CacheStats())
         yield
