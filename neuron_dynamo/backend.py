@@ -42,7 +42,8 @@ def _compile(gm: GraphModule, example_inputs: list[Any], options: Options) -> An
     from neuron_dynamo.passes.inline import inline_regions
     from neuron_dynamo.passes.recurrent import open_recurrent
     from neuron_dynamo.passes.table import LazyTable
-    from neuron_dynamo.stored import admit, restore
+    from neuron_dynamo.recording import recording
+    from neuron_dynamo.stored import admit, not_restored, restore
 
     def compiler(kind: str) -> Any:
         def run(graph: GraphModule, inputs: Sequence[Any]) -> Any:
@@ -65,10 +66,14 @@ def _compile(gm: GraphModule, example_inputs: list[Any], options: Options) -> An
 
         return partition_joint(joint, inputs, options.rng, **kwargs)
 
+    spool = recording()
+    if spool is not None:
+        options = dataclasses.replace(options, cache="on")  # it is to be warm whatever the job is allowed to do with it
     inline_regions(gm)
     open_recurrent(gm)
     if collecting() is None:
-        settings = aot_cache_config(options, aot_fingerprint(options, compiler_for(options)), restore, gm)
+        fingerprint = aot_fingerprint(options, compiler_for(options))
+        settings = aot_cache_config(options, fingerprint, restore if spool is None else not_restored, gm)
     else:  # an inspection wants every graph lowered, so none restored, and for targets too that nothing here compiles for
         settings = aot_cache_config(dataclasses.replace(options, cache="off"), "", restore, gm)
     # What this setting means to AOTAutograd: a draw that nothing reads is kept, because it advances the generator.

@@ -25,6 +25,7 @@ from neuron_dynamo.passes.higher_order import higher_order
 from neuron_dynamo.passes.partition import Segment, crossing, extract, partition
 from neuron_dynamo.passes.precision import precision
 from neuron_dynamo.placement import Placement, place, whole_graph_on_host
+from neuron_dynamo.recording import NotCompiled, Standin, eagerly, recording
 from neuron_dynamo.report import GraphReport, ProgramReport
 from neuron_dynamo.runtime.base import Executable
 from neuron_dynamo.runtime.graph import CompiledGraph, HostStep, NativeStep, Slot, Step
@@ -39,6 +40,8 @@ def compile_graph(gm: GraphModule, kind: str, options: Options, visible: int) ->
     `visible` outputs go to the user, the rest are saved for backward. Within `inspect`, lower it only."""
     outcome = GraphReport(report.graph_name(options.model_name, kind), kind, target=options.target)
     outcome.fx = gm.print_readable(print_output=False)
+    spool = recording()
+    eager = eagerly(gm) if spool is not None else None
     with outcome.stage("passes"):
         gm = _narrowed(gm, options)
         passes.run(gm, visible, options.rng)
@@ -56,15 +59,20 @@ def compile_graph(gm: GraphModule, kind: str, options: Options, visible: int) ->
         dump(outcome, options)
         return _empty_results(gm)
     keys: list[CacheKey] = []
+    programs: list[Program] = []
 
     def native(segment: Segment, results: set[Node]) -> tuple[Executable, Sources, Results]:
         program, sources, made = _lower(gm, segment, results, options, outcome)
-        executable, key, level = obtain(program, options, outcome)
+        executable, key, level = obtain(program, options, outcome) if eager is None else postpone(program, options)
         keys.append(key)
+        programs.append(program)
         outcome.programs.append(ProgramReport(key.digest, level, program.stablehlo))
         return executable, sources, made
 
     compiled = StoredGraph(_assemble(gm, segments, native), keys, outcome)
+    if spool is not None and eager is not None:
+        spool.add(outcome, keys, programs, options)
+        compiled = Standin(compiled, _empty_results(gm) if spool.fake else eager)
     report.record(outcome)
     dump(outcome, options)
     announce(outcome)
@@ -188,6 +196,12 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
         return (list if isinstance(value, list) else tuple)(_plain(v) for v in value)
     return value
+
+
+def postpone(program: Program, options: Options) -> tuple[Executable, CacheKey, str]:
+    """What stands for an executable of `program` in a run that only collects, with the key under which a job will look for it."""
+    key = program_key(program.digest, options.resolved_target, options, compiler_for(options))
+    return NotCompiled(program.signature), key, "miss"
 
 
 def obtain(program: Program, options: Options, outcome: GraphReport) -> tuple[Executable, CacheKey, str]:

@@ -106,6 +106,13 @@ class Options:
         return Path(self.cache_dir).expanduser().absolute()
 
 
+def collect_folder(environ: Mapping[str, str] | None = None) -> tuple[Path, str] | None:
+    """Where, and under which label, a warm-up wants the graphs of this process (NEURON_DYNAMO_COLLECT, _COLLECT_LABEL), or None."""
+    environ = os.environ if environ is None else environ
+    folder = environ.get("NEURON_DYNAMO_COLLECT")
+    return (Path(folder), environ.get("NEURON_DYNAMO_COLLECT_LABEL", "")) if folder else None
+
+
 def _checked(name: str, value: Any, choices: tuple[str, ...], where: str) -> Any:
     if choices:
         if value not in choices:

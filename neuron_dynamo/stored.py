@@ -21,11 +21,11 @@ class StoredGraph(CompiledGraph):
 
     def __init__(self, graph: CompiledGraph, keys: list[CacheKey], outcome: GraphReport) -> None:
         super().__init__(graph.inputs, graph.slots, graph.steps, graph.outputs)
-        self._keys, self.outcome = keys, outcome
+        self.keys, self.outcome = keys, outcome
 
     def to_state(self) -> dict[str, Any]:
         """JSON-able description. Raises NotRestorable where a step has none."""
-        keys = iter(self._keys)
+        keys = iter(self.keys)
         try:
             steps = [_native(step, next(keys)) if isinstance(step, NativeStep) else _host(step) for step in self.steps]
             outputs = encode(self.outputs)
@@ -61,6 +61,11 @@ def restore(state: dict[str, Any], options: Options) -> StoredGraph:
                 raise NotRestorable(str(error)) from error
     graph = CompiledGraph(state["inputs"], state["slots"], steps, decode(state["outputs"]))
     return StoredGraph(graph, keys, outcome)
+
+
+def not_restored(state: dict[str, Any], options: Options) -> StoredGraph:
+    """Stands for `restore` where graphs are collected: each is to be lowered, and none can rely on an artifact's running here."""
+    raise NotRestorable("graphs are being collected")
 
 
 def admit(graph: StoredGraph, options: Options) -> None:
