@@ -6,7 +6,9 @@ Codes are never reused. `ND0xx` codes are listed in README's table, which a test
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -87,13 +89,23 @@ class CompilerError(NeuronDynamoError):
 
     `transient` says that the same compiler may well succeed on the same Program next time: it ran out of memory, time or disk space, or a
     signal or a user ended it. A failure that is not transient is the compiler's own answer (exit code 70, an NCC code, XLA's refusal), and
-    the cache remembers it.
+    the cache remembers it. `vendor_code` is the compiler's own code, such as NCC_EVRF029, and `log` what it printed ("" where there is none).
     """
 
     code = "ND020"
 
-    def __init__(self, what: str, *, op: str = "", source: SourceLine | None = None, remedy: str = "", transient: bool = False) -> None:
-        self.transient = transient
+    def __init__(
+        self,
+        what: str,
+        *,
+        op: str = "",
+        source: SourceLine | None = None,
+        remedy: str = "",
+        transient: bool = False,
+        vendor_code: str = "",
+        log: str = "",
+    ) -> None:
+        self.transient, self.vendor_code, self.log = transient, vendor_code, log
         super().__init__(what, op=op, source=source, remedy=remedy)
 
 
@@ -103,10 +115,26 @@ class CompilerMissingError(NeuronDynamoError):
     code = "ND021"
 
 
+class PreflightError(CompilerError):
+    """The target's compiler is published to refuse what a Program holds, so it was not started; `findings` are all of them."""
+
+    code = "ND022"
+
+    def __init__(self, what: str, findings: Sequence[Any], *, remedy: str = "") -> None:
+        self.findings = tuple(findings)
+        super().__init__(what, remedy=remedy, vendor_code=self.findings[0].code if self.findings else "")
+
+
 class CacheMissError(NeuronDynamoError):
     """`cache="require"` and the entry is not there."""
 
     code = "ND030"
+
+
+class BundleError(NeuronDynamoError):
+    """A file is not a bundle of cache entries, or one of another version."""
+
+    code = "ND033"
 
 
 class ExecutionError(NeuronDynamoError):
@@ -145,6 +173,18 @@ class CacheWarning(NeuronDynamoWarning):
 
 class DumpWarning(NeuronDynamoWarning):
     """ND131: `dump_dir` could not be written; compiling goes on."""
+
+
+class NumericalWarning(NeuronDynamoWarning):
+    """ND140: a compiled graph ran to its end and met a NaN on the way (the Neuron runtime's status 1003); its outputs are valid."""
+
+
+class NoDeviceWarning(NeuronDynamoWarning):
+    """ND140: programs of a Neuron target run on the host, for want of a device (or of a compiler, where that was asked for)."""
+
+
+class CompilerWarning(NeuronDynamoWarning):
+    """ND141: a program that the target's compiler takes, but computes with fewer digits than it asks for."""
 
 
 class BackendNameWarning(NeuronDynamoWarning):
