@@ -125,6 +125,12 @@ class PreflightError(CompilerError):
         super().__init__(what, remedy=remedy, vendor_code=self.findings[0].code if self.findings else "")
 
 
+class NeffError(CompilerError):
+    """A NEFF is damaged, cut short or none at all, or does not fit the Program that it was made from."""
+
+    code = "ND024"
+
+
 class CacheMissError(NeuronDynamoError):
     """`cache="require"` and the entry is not there."""
 
