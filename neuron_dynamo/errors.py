@@ -89,7 +89,7 @@ class CompilerError(NeuronDynamoError):
 
     `transient` says that the same compiler may well succeed on the same Program next time: it ran out of memory, time or disk space, or a
     signal or a user ended it. A failure that is not transient is the compiler's own answer (exit code 70, an NCC code, XLA's refusal), and
-    the cache remembers it. `vendor_code` is the compiler's own code, such as NCC_EVRF029, and `log` what it printed ("" where there is none).
+    the cache remembers it. `vendor_code` is the compiler's own code, such as NCC_EVRF029, and `log` what it printed ("" for none).
     """
 
     code = "ND020"
@@ -186,11 +186,11 @@ class NumericalWarning(NeuronDynamoWarning):
 
 
 class NoDeviceWarning(NeuronDynamoWarning):
-    """ND140: programs of a Neuron target run on the host, for want of a device (or of a compiler, where that was asked for)."""
+    """ND141: programs of a Neuron target run on the host, for want of a device (or of a compiler, where that was asked for)."""
 
 
 class CompilerWarning(NeuronDynamoWarning):
-    """ND141: a program that the target's compiler takes, but computes with fewer digits than it asks for."""
+    """ND142: a program that the target's compiler takes, but computes with fewer digits than it asks for."""
 
 
 class BackendNameWarning(NeuronDynamoWarning):

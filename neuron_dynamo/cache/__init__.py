@@ -1,8 +1,32 @@
-"""The compile cache: CacheKey (named parts) -> Artifact. The only room that touches the cache directory."""
+"""The compile cache: CacheKey (named parts) -> Artifact. The only room that touches the cache directory.
 
+What `neuron-dynamo cache` does is here too: `entries`, `show`, `usage`, `where`, `verify`, `export` and `import_`; `stats` counts what this
+process did with the cache.
+"""
+
+from neuron_dynamo.cache.bundle import export, import_
 from neuron_dynamo.cache.counters import CacheStats, stats
 from neuron_dynamo.cache.entry import PROGRAM, Artifact
 from neuron_dynamo.cache.key import CacheKey, program_key
+from neuron_dynamo.cache.listing import entries, show
 from neuron_dynamo.cache.store import Cache, Lookup
+from neuron_dynamo.cache.usage import usage, where
+from neuron_dynamo.cache.verify import verify
 
-__all__ = ["PROGRAM", "Artifact", "Cache", "CacheKey", "CacheStats", "Lookup", "program_key", "stats"]
+__all__ = [
+    "PROGRAM",
+    "Artifact",
+    "Cache",
+    "CacheKey",
+    "CacheStats",
+    "Lookup",
+    "entries",
+    "export",
+    "import_",
+    "program_key",
+    "show",
+    "stats",
+    "usage",
+    "verify",
+    "where",
+]

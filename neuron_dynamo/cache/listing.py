@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import re
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from neuron_dynamo.cache.entry import MANIFEST, BadEntry, decode_manifest
-from neuron_dynamo.cache.key import CacheKey
-from neuron_dynamo.cache.local import LocalStore
+from neuron_dynamo.cache.entry import MANIFEST, PROGRAM, BadEntry, decode_manifest
+from neuron_dynamo.cache.key import FORMAT, CacheKey
+from neuron_dynamo.errors import InspectError
+from neuron_dynamo.options import Options
+
+KINDS = ("artifact", "program", "failure")
+"""What an entry can hold: a compiled artifact, the Program of an FX graph, the remembered error of a compiler."""
+ORDERS = ("created", "size", "seconds", "target")
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -26,18 +37,119 @@ class Entry:
     def digest(self) -> str:
         return self.key.digest
 
+    @property
+    def kind(self) -> str:
+        """One of KINDS."""
+        kind = self.manifest.get("kind") or dict(self.key.parts).get("kind")
+        return kind if kind in KINDS else "artifact"
+
+    @property
+    def target(self) -> str:
+        return dict(self.key.parts).get("target", "")
+
+    @property
+    def compiler(self) -> str:
+        return dict(self.key.parts).get("compiler", "")
+
+    @property
+    def seconds(self) -> float:
+        """What it took to make the entry, and so what a hit saves."""
+        return float(sum(self.manifest["timings"].values()))
+
+    @property
+    def stablehlo(self) -> str:
+        """The StableHLO behind the entry as text. Raises InspectError for an entry that has none, OSError if it is gone."""
+        if PROGRAM in self.manifest["files"]:
+            from neuron_dynamo.lowering.pipeline import stablehlo_text
+
+            return stablehlo_text((self.path / PROGRAM).read_bytes())
+        raise InspectError(f"entry {self.digest} holds no StableHLO", remedy="entries of kind 'artifact' hold it")
+
     def to_json(self) -> dict[str, Any]:
-        return {"digest": self.digest, "path": str(self.path), "size": self.size, "created": self.created, "manifest": self.manifest}
+        return {
+            "digest": self.digest,
+            "kind": self.kind,
+            "path": str(self.path),
+            "size": self.size,
+            "created": self.created,
+            "manifest": self.manifest,
+        }
 
 
-def entries(root: Path) -> tuple[Entry, ...]:
-    """Entries below the cache directory `root`, newest first; those with a damaged manifest, which is never used, are left out."""
-    store = LocalStore(root)
-    found = []
-    for key in store.stored_keys():
-        path = store.entry_path(key)
-        with contextlib.suppress(OSError, BadEntry, LookupError, TypeError):  # it may be replaced or damaged at any moment
-            manifest = decode_manifest((path / MANIFEST).read_bytes())
-            size = sum(file["size"] for file in manifest["files"].values())
-            found.append(Entry(key, path, size, (path / MANIFEST).stat().st_mtime, manifest))
-    return tuple(sorted(found, key=lambda entry: (-entry.created, entry.digest)))
+def cache_root(cache_dir: str | os.PathLike[str] | None) -> Path:
+    """The directory that is meant: the one given, else what NEURON_DYNAMO_CACHE_DIR says, else the default."""
+    return Options.resolve({"cache_dir": cache_dir} if cache_dir is not None else None).cache_path
+
+
+def entries(
+    cache_dir: str | os.PathLike[str] | None = None,
+    *,
+    target: str | None = None,
+    kind: str | None = None,
+    digest: str = "",
+    older: float | None = None,
+    newer: float | None = None,
+    order: str = "created",
+) -> tuple[Entry, ...]:
+    """Entries of the cache directory, newest first; those with a damaged manifest, which is never used, are left out.
+
+    `target` and `kind` (one of KINDS) select, as do the beginning of a `digest` and the age in seconds (`older` than, `newer` than).
+    `order` is one of ORDERS; sizes and seconds begin with the largest.
+    """
+    for name, value, choices in (("kind", kind, KINDS), ("order", order, ORDERS)):
+        if value is not None and value not in choices:
+            raise InspectError(f"{name} is {value!r}", remedy=f"valid values are {', '.join(choices)}")
+    now = time.time()
+    found = [
+        entry
+        for entry in _entries(cache_root(cache_dir))
+        if (target is None or entry.target == target)
+        and (kind is None or entry.kind == kind)
+        and entry.digest.startswith(digest.lower())
+        and (older is None or now - entry.created > older)
+        and (newer is None or now - entry.created < newer)
+    ]
+    found.sort(key=lambda entry: (-entry.created, entry.digest))
+    if order == "target":
+        found.sort(key=lambda entry: (entry.target, entry.compiler))
+    elif order != "created":
+        found.sort(key=lambda entry: -float(getattr(entry, order)))
+    return tuple(found)
+
+
+def show(digest: str, cache_dir: str | os.PathLike[str] | None = None) -> Entry:
+    """The entry whose digest begins with `digest`. Raises InspectError unless there is exactly one."""
+    found = entries(cache_dir, digest=digest)
+    if len(found) != 1:
+        path = cache_root(cache_dir)
+        what = f"{len(found)} entries begin with {digest!r}" if found else f"no entry of {path} begins with {digest!r}"
+        raise InspectError(what, remedy="give enough of a digest that 'neuron-dynamo cache ls' lists")
+    return found[0]
+
+
+def entry_folders(root: Path) -> Iterator[tuple[str, Path]]:
+    """(digest, path) of all that has the place of an entry, whatever its state, in order of digests."""
+    for path in sorted(root.glob(f"v{FORMAT}/[0-9a-f][0-9a-f]/*")):
+        if _DIGEST.fullmatch(path.name) and path.name.startswith(path.parent.name):
+            yield path.name, path
+
+
+def read_entry(path: Path) -> Entry:
+    """The entry in the folder `path`, its files not looked at. Raises BadEntry, or OSError where there is none."""
+    manifest = decode_manifest((path / MANIFEST).read_bytes())
+    try:
+        key = CacheKey.from_json(manifest["key"])
+        size = sum(int(file["size"]) for file in manifest["files"].values())
+        entry = Entry(key, path, size, (path / MANIFEST).stat().st_mtime, manifest)
+        _ = entry.seconds
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise BadEntry("its manifest lacks a field") from error
+    if key.digest != path.name:
+        raise BadEntry("it belongs to another key")
+    return entry
+
+
+def _entries(root: Path) -> Iterator[Entry]:
+    for _, path in entry_folders(root):
+        with contextlib.suppress(OSError, BadEntry):  # it may be replaced or damaged at any moment
+            yield read_entry(path)
