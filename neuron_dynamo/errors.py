@@ -182,7 +182,7 @@ class DumpWarning(NeuronDynamoWarning):
 
 
 class NumericalWarning(NeuronDynamoWarning):
-    """ND140: a compiled graph ran to its end and met a NaN on the way (the Neuron runtime's status 1003); its outputs are valid."""
+    """ND142: a compiled graph ran to its end and met a NaN on the way (the Neuron runtime's status 1003); its outputs are valid."""
 
 
 class NoDeviceWarning(NeuronDynamoWarning):
