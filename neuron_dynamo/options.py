@@ -6,6 +6,8 @@ A value comes from `torch.compile(options={...})`, else from the environment, el
 from __future__ import annotations
 
 import dataclasses
+import json
+import math
 import os
 import shlex
 from collections.abc import Mapping
@@ -62,6 +64,25 @@ class Options:
         choices=("on", "off", "readonly", "require"),
         env="NEURON_DYNAMO_CACHE",
     )
+    cache_layers: tuple[str, ...] = _option(
+        (),
+        "read-only cache directories below the writable one, nearest first: a list, or a string with ':' between them",
+        env="NEURON_DYNAMO_CACHE_LAYERS",
+    )
+    cache_remote: str | None = _option(
+        None, "URL of a cache behind the directories, any of fsspec's: s3://, gs://, file:// ...", env="NEURON_DYNAMO_CACHE_REMOTE"
+    )
+    cache_uploads: str = _option(
+        "on", "whether what is compiled here goes to the remote", choices=("on", "off"), env="NEURON_DYNAMO_CACHE_UPLOADS"
+    )
+    cache_remote_timeout: float = _option(
+        120.0, "seconds of silence after which the remote is left alone for a while", env="NEURON_DYNAMO_CACHE_REMOTE_TIMEOUT"
+    )
+    cache_remote_options: str | None = _option(
+        None,
+        "what fsspec's driver is given, as a JSON object or a dict; credentials are better left to its own variables and files",
+        env="NEURON_DYNAMO_CACHE_REMOTE_OPTIONS",
+    )
     dump_dir: str | None = _option(None, "directory that receives every stage of every graph as text", env="NEURON_DYNAMO_DUMP_DIR")
     model_name: str | None = _option(None, "name used in reports and dumps; takes no part in the cache key", env="NEURON_DYNAMO_MODEL_NAME")
 
@@ -105,6 +126,11 @@ class Options:
         """Absolute path of the cache directory, `~` expanded."""
         return Path(self.cache_dir).expanduser().absolute()
 
+    @property
+    def layer_paths(self) -> tuple[Path, ...]:
+        """Absolute paths of the read-only cache directories, `~` expanded."""
+        return tuple(Path(layer).expanduser().absolute() for layer in self.cache_layers)
+
 
 def collect_folder(environ: Mapping[str, str] | None = None) -> tuple[Path, str] | None:
     """Where, and under which label, a warm-up wants the graphs of this process (NEURON_DYNAMO_COLLECT, _COLLECT_LABEL), or None."""
@@ -131,6 +157,36 @@ def _checked(name: str, value: Any, choices: tuple[str, ...], where: str) -> Any
         if isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value):
             return tuple(value)
         raise OptionError(f"{where} is {value!r}", remedy="give a string or a list of strings")
+    if name == "cache_layers":
+        paths = value.split(os.pathsep) if isinstance(value, str) else value
+        if isinstance(paths, (list, tuple)) and all(isinstance(path, (str, os.PathLike)) for path in paths):
+            return tuple(os.fspath(path) for path in paths if str(path))
+        raise OptionError(f"{where} is {value!r}", remedy="give a list of paths")
+    if name == "cache_remote_timeout":
+        return _seconds(value, where)
+    if name == "cache_remote_options":
+        return _json_object(value, where)
     if not isinstance(value, (str, os.PathLike)) or not str(value):
         raise OptionError(f"{where} is {value!r}", remedy="give a string or a path")
     return os.fspath(value)
+
+
+def _seconds(value: Any, where: str) -> float:
+    try:
+        seconds = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise OptionError(f"{where} is {value!r}", remedy="give a number of seconds above 0")
+    return seconds
+
+
+def _json_object(value: Any, where: str) -> str:
+    """Canonical JSON text of an object given as such text or as a mapping; its values are kept out of the error, they may be secret."""
+    try:
+        data = json.loads(value) if isinstance(value, str) else dict(value)
+        if not isinstance(data, dict):
+            raise TypeError("not an object")
+        return json.dumps(data, sort_keys=True)
+    except (TypeError, ValueError) as error:
+        raise OptionError(f"{where} is no JSON object", remedy='give one such as {"anon": true}') from error
