@@ -12,19 +12,21 @@ from typing import Any
 class CacheStats:
     """Counts since this process began.
 
-    Lookups of artifacts by the level that answered (`memory`, `disk`, `remote`, `miss`), lookups of Programs likewise (`program_*`;
+    Lookups of artifacts by the level that answered (`memory`, `disk`, `layer`, `remote`, `miss`), lookups of Programs likewise (`program_*`;
     `program_unkeyed` are graphs without an exact description, which are lowered each time), and `restored` graphs, which PyTorch's
-    AOTAutogradCache had. `compiles` and `lowerings` were done here; `stored`, `quarantined` and `evicted` entries; `errors` of a cache
-    directory; `failures` of the compiler; `waits` for another process's compile. `seconds` by stage: trace (Dynamo), aot (AOTAutograd),
+    AOTAutogradCache had. `compiles` and `lowerings` were done here; `stored`, `uploaded`, `quarantined` and `evicted` entries; `errors` of a
+    cache directory or the remote; `failures` of the compiler, and `remembered` ones that kept it from running; `waits` for another process's compile. `seconds` by stage: trace (Dynamo), aot (AOTAutograd),
     passes, lower, compile, load.
     """
 
     memory: int = 0
     disk: int = 0
+    layer: int = 0
     remote: int = 0
     miss: int = 0
     program_memory: int = 0
     program_disk: int = 0
+    program_layer: int = 0
     program_remote: int = 0
     program_miss: int = 0
     program_unkeyed: int = 0
@@ -32,22 +34,24 @@ class CacheStats:
     compiles: int = 0
     lowerings: int = 0
     stored: int = 0
+    uploaded: int = 0
     quarantined: int = 0
     evicted: int = 0
     errors: int = 0
     failures: int = 0
+    remembered: int = 0
     waits: int = 0
     seconds: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def hits(self) -> int:
         """Lookups of artifacts that some level answered."""
-        return self.memory + self.disk + self.remote
+        return self.memory + self.disk + self.layer + self.remote
 
     @property
     def program_hits(self) -> int:
         """Lookups of Programs that some level answered."""
-        return self.program_memory + self.program_disk + self.program_remote
+        return self.program_memory + self.program_disk + self.program_layer + self.program_remote
 
     def to_json(self) -> dict[str, Any]:
         """All counts by name, with `seconds` by stage."""
