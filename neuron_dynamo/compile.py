@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +14,7 @@ from neuron_dynamo import passes, report
 from neuron_dynamo.cache import PROGRAM, Artifact, Cache, CacheKey, program_key
 from neuron_dynamo.collecting import collecting, fake_mode
 from neuron_dynamo.compilers import compiler_for
-from neuron_dynamo.compilers.base import Compiler
+from neuron_dynamo.compilers.base import Compiled, Compiler
 from neuron_dynamo.dump import dump
 from neuron_dynamo.errors import CompilerError, CompilerMissingError
 from neuron_dynamo.fallback import check_placement
@@ -25,6 +26,7 @@ from neuron_dynamo.passes.higher_order import higher_order
 from neuron_dynamo.passes.partition import Segment, crossing, extract, partition
 from neuron_dynamo.passes.precision import precision
 from neuron_dynamo.placement import Placement, place, whole_graph_on_host
+from neuron_dynamo.programs import Lowered, obtain_program
 from neuron_dynamo.recording import NotCompiled, Standin, eagerly, recording
 from neuron_dynamo.report import GraphReport, ProgramReport
 from neuron_dynamo.runtime.base import Executable
@@ -62,11 +64,12 @@ def compile_graph(gm: GraphModule, kind: str, options: Options, visible: int) ->
     programs: list[Program] = []
 
     def native(segment: Segment, results: set[Node]) -> tuple[Executable, Sources, Results]:
-        program, sources, made = _lower(gm, segment, results, options, outcome)
+        lowered, sources, made = _lower(gm, segment, results, options, outcome)
+        program = lowered.program
         executable, key, level = obtain(program, options, outcome) if eager is None else postpone(program, options)
         keys.append(key)
         programs.append(program)
-        outcome.programs.append(ProgramReport(key.digest, level, program.stablehlo))
+        outcome.programs.append(_program_report(lowered, level, key, options))
         return executable, sources, made
 
     compiled = StoredGraph(_assemble(gm, segments, native), keys, outcome)
@@ -100,13 +103,16 @@ def on_host(node: Node, reason: str, kind: str, options: Options) -> None:
 
 
 def _lower(
-    gm: GraphModule, segment: Segment, results: set[Node], options: Options, outcome: GraphReport
-) -> tuple[Program, Sources, Results]:
-    from neuron_dynamo.lowering.pipeline import lower
-
+    gm: GraphModule, segment: Segment, results: set[Node], options: Options, outcome: GraphReport, keep: bool = True
+) -> tuple[Lowered, Sources, Results]:
     graph, sources, made = extract(segment, gm, results)
     with outcome.stage("lower"):
-        return lower(graph, options.resolved_target, _aliases(gm, sources, made)), sources, made
+        return obtain_program(graph, _aliases(gm, sources, made), options, outcome.name, keep), sources, made
+
+
+def _program_report(lowered: Lowered, level: str, key: CacheKey | None, options: Options) -> ProgramReport:
+    digest, cache_dir = key.digest if key is not None else "", str(options.cache_path)
+    return ProgramReport(digest, level, lowered.program.stablehlo, lowered.level, key, lowered.key, cache_dir)
 
 
 def _aliases(gm: GraphModule, sources: Sources, made: Results) -> tuple[tuple[int, int], ...]:
@@ -120,13 +126,12 @@ def _lower_only(gm: GraphModule, segments: list[Segment], options: Options, outc
     results = crossing(segments, output)
     for segment in segments:
         if segment.native and not results.isdisjoint(segment.nodes):
-            program, _, _ = _lower(gm, segment, results, options, outcome)
-            try:
-                key = program_key(program.digest, options.resolved_target, options, compiler_for(options))
-            except CompilerMissingError:  # the program is worth seeing, though nothing here could compile it
-                outcome.programs.append(ProgramReport("", "miss", program.stablehlo))
-            else:
-                outcome.programs.append(ProgramReport(key.digest, Cache(options).level(key), program.stablehlo))
+            lowered, _, _ = _lower(gm, segment, results, options, outcome, keep=False)
+            key, level = None, "miss"
+            with contextlib.suppress(CompilerMissingError):  # the program is worth seeing, though nothing here could compile it
+                key = program_key(lowered.program.digest, options.resolved_target, options, compiler_for(options))
+                level = Cache(options).level(key)
+            outcome.programs.append(_program_report(lowered, level, key, options))
 
 
 def _empty_results(gm: GraphModule) -> Callable[[list[Any]], Any]:
@@ -215,10 +220,11 @@ def obtain(program: Program, options: Options, outcome: GraphReport) -> tuple[Ex
         if executable is not None:
             return executable, key, found.level
     with outcome.stage("compile"):
-        payload = compiler.compile(program)
-    cache.put(key, Artifact(payload, program.signature, dict(outcome.timings), blobs={PROGRAM: program.stablehlo}))
+        made = Compiled.of(compiler.compile(program))
+    blobs = {PROGRAM: program.stablehlo, **made.blobs}
+    cache.put(key, Artifact(made.payload, program.signature, dict(outcome.timings), made.log, blobs))
     with outcome.stage("load"):
-        return compiler.load(payload, program.signature), key, "miss"
+        return compiler.load(made.payload, program.signature), key, "miss"
 
 
 def _load(compiler: Compiler, artifact: Artifact, cache: Cache, key: CacheKey, outcome: GraphReport) -> Executable | None:

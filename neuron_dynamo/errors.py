@@ -190,7 +190,7 @@ class NoDeviceWarning(NeuronDynamoWarning):
 
 
 class CompilerWarning(NeuronDynamoWarning):
-    """ND142: a program that the target's compiler takes, but computes with fewer digits than it asks for."""
+    """ND143: a program that the target's compiler takes, but computes with fewer digits than it asks for."""
 
 
 class BackendNameWarning(NeuronDynamoWarning):

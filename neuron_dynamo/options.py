@@ -37,6 +37,31 @@ class Options:
     compiler_args: tuple[str, ...] = _option(
         (), "extra neuronx-cc arguments, a string (split as a shell does) or a list", env="NEURON_DYNAMO_COMPILER_ARGS"
     )
+    neuron_cc_flags: tuple[str, ...] = _option(
+        (), "the vendor's own variable: neuronx-cc arguments that come before `compiler_args`", env="NEURON_CC_FLAGS"
+    )
+    compiler: str | None = _option(None, "path of neuronx-cc; by default it is looked up on PATH", env="NEURON_DYNAMO_COMPILER")
+    compiler_timeout: float | None = _option(
+        None, "seconds after which one run of neuronx-cc is ended; no limit by default", env="NEURON_DYNAMO_COMPILER_TIMEOUT"
+    )
+    compiler_jobs: int | None = _option(
+        None,
+        "runs of neuronx-cc at one time on this machine, all processes together; by default one for every 16 GB of memory and 2 CPUs",
+        env="NEURON_DYNAMO_COMPILER_JOBS",
+    )
+    neuronx_cc_input: str = _option(
+        "hlo",
+        "form in which neuronx-cc gets programs: an HLO proto, which it documents, or StableHLO bytecode, which recent releases read",
+        choices=("hlo", "stablehlo"),
+        env="NEURON_DYNAMO_NEURONX_CC_INPUT",
+    )
+    emulate: str = _option(
+        "compiled",
+        "where there is no Neuron device, run programs for a Neuron target on the host: those that its compiler took, also without "
+        "its compiler, or never",
+        choices=("compiled", "always", "never"),
+        env="NEURON_DYNAMO_EMULATE",
+    )
     fallback: str = _option(
         "partition",
         "what becomes of an op with no native lowering: run it alone on the host, raise, or run its whole graph in eager PyTorch",
@@ -148,7 +173,9 @@ def _checked(name: str, value: Any, choices: tuple[str, ...], where: str) -> Any
         if isinstance(value, bool) or not str(value).strip().isdigit():
             raise OptionError(f"{where} is {value!r}", remedy="give a whole number, 1 or 2")
         return int(value)
-    if name == "compiler_args":
+    if name in ("compiler_timeout", "compiler_jobs"):
+        return _positive(value, float if name == "compiler_timeout" else int, where)
+    if name in ("compiler_args", "neuron_cc_flags"):
         if isinstance(value, str):
             try:
                 return tuple(shlex.split(value))
@@ -169,6 +196,16 @@ def _checked(name: str, value: Any, choices: tuple[str, ...], where: str) -> Any
     if not isinstance(value, (str, os.PathLike)) or not str(value):
         raise OptionError(f"{where} is {value!r}", remedy="give a string or a path")
     return os.fspath(value)
+
+
+def _positive(value: Any, kind: type[int] | type[float], where: str) -> int | float:
+    try:
+        number = kind(str(value)) if not isinstance(value, bool) else kind(0)
+    except ValueError:
+        number = kind(0)
+    if not 0 < number < float("inf"):
+        raise OptionError(f"{where} is {value!r}", remedy=f"give a {'whole ' if kind is int else ''}number above 0")
+    return number
 
 
 def _seconds(value: Any, where: str) -> float:

@@ -235,6 +235,27 @@ def hlo_proto(stablehlo: bytes) -> bytes:
     return proto
 
 
+def check_hlo(proto: bytes) -> None:
+    """Raises CompilerError unless XLA reads a serialised HloModuleProto as a module."""
+    with _quiet_import():
+        hlo: Any = importlib.import_module("jaxlib._hlo")
+    try:
+        hlo.HloModule.from_serialized_hlo_module_proto(proto)
+    except Exception as error:
+        raise CompilerError(f"XLA does not take the HLO module: {error}") from error
+
+
+def stablehlo_of_hlo(proto: bytes) -> bytes:
+    """StableHLO (MLIR bytecode, which `compile` takes) of a serialised HloModuleProto. Raises CompilerError."""
+    with _quiet_import():
+        jax: Any = importlib.import_module("jaxlib._jax")
+    try:
+        stablehlo: bytes = jax.mlir.hlo_to_stablehlo(proto)
+    except Exception as error:
+        raise CompilerError(f"XLA could not turn the HLO into StableHLO: {error}") from error
+    return stablehlo
+
+
 # Running
 
 
@@ -359,11 +380,16 @@ def parse_cpuinfo(text: str, machine: str) -> CpuFeatures:
 
 
 def code_flags() -> str:
-    """All XLA flags that may change code, canonical: ours and those of the environment's XLA_FLAGS, which XLA reads itself."""
+    """All XLA flags that may change code, canonical: ours and those of the environment's XLA_FLAGS, which XLA reads itself.
+
+    Sorted by name; those of one name keep their order, for some accumulate. Flags that only dump are left out. XLA_FLAGS may also
+    name a file of flags, which counts with its content.
+    """
     ours = [f"--{name}={str(value).lower()}" for name, value in OVERRIDES]
     given = os.environ.get("XLA_FLAGS", "")
     try:
-        theirs = shlex.split(given)
-    except ValueError:
+        theirs = shlex.split(given if given.lstrip().startswith("-") or not given.strip() else Path(given.strip()).read_text())
+    except (ValueError, OSError):
         theirs = [given]
-    return " ".join([*sorted(ours), *theirs])
+    theirs = [flag for flag in theirs if not flag.startswith("--xla_dump_")]
+    return shlex.join([*sorted(ours), *sorted(theirs, key=lambda flag: flag.partition("=")[0])])
