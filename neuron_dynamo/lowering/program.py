@@ -68,6 +68,17 @@ class Signature:
     outputs: tuple[TensorSpec, ...]
     aliases: tuple[tuple[int, int], ...] = ()
 
+    def bound_aliases(self) -> tuple[tuple[int, int], ...]:
+        """Those of `aliases` that a device can compute in place: specs are equal, and no input or output comes twice.
+
+        What declares aliases to a compiler and what binds memory at run time both ask here: they must not differ.
+        """
+        bound: dict[int, int] = {}
+        for output, argument in sorted(self.aliases):
+            if self.outputs[output] == self.inputs[argument] and output not in bound and argument not in bound.values():
+                bound[output] = argument
+        return tuple(bound.items())
+
     def to_json(self) -> dict[str, Any]:
         return {
             "inputs": [spec.to_json() for spec in self.inputs],
