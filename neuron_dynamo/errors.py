@@ -89,7 +89,8 @@ class CompilerError(NeuronDynamoError):
 
     `transient` says that the same compiler may well succeed on the same Program next time: it ran out of memory, time or disk space, or a
     signal or a user ended it. A failure that is not transient is the compiler's own answer (exit code 70, an NCC code, XLA's refusal), and
-    the cache remembers it. `vendor_code` is the compiler's own code, such as NCC_EVRF029, and `log` what it printed ("" for none).
+    the cache remembers it: the error is then `remembered`, and the compiler did not run for it. `vendor_code` is the compiler's own code,
+    such as NCC_EVRF029, and `log` what it printed ("" for none).
     """
 
     code = "ND020"
@@ -106,6 +107,7 @@ class CompilerError(NeuronDynamoError):
         log: str = "",
     ) -> None:
         self.transient, self.vendor_code, self.log = transient, vendor_code, log
+        self.remembered = False
         super().__init__(what, op=op, source=source, remedy=remedy)
 
 
@@ -159,6 +161,12 @@ class InspectError(NeuronDynamoError):
     """`inspect`, or an argument of a command such as `module:function`, could not be used."""
 
     code = "ND050"
+
+
+class WarmupError(NeuronDynamoError):
+    """What is to be warmed could not be made out: an argument, a manifest, a factory's result, or the cluster that was named."""
+
+    code = "ND060"
 
 
 class NeuronDynamoWarning(UserWarning):

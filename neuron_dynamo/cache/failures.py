@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from neuron_dynamo import errors
 from neuron_dynamo.cache.entry import PROGRAM, Artifact, BadEntry
@@ -35,8 +35,10 @@ class Failure:
     op: str
     source: SourceLine | None
     remedy: str
+    vendor_code: str
     compiler: str
     at: float
+    log: str = field(default="", repr=False)
 
     @staticmethod
     def of(error: CompilerError, key: CacheKey) -> Failure:
@@ -44,7 +46,9 @@ class Failure:
         parts = dict(key.parts)
         identity = [value for name, value in parts.items() if name.startswith("compiler.") and len(value) <= 80]
         compiler = " ".join([parts.get("compiler", "the compiler"), *identity])
-        return Failure(type(error).__name__, error.what, error.op, error.source, error.remedy, compiler, time.time())
+        return Failure(
+            type(error).__name__, error.what, error.op, error.source, error.remedy, error.vendor_code, compiler, time.time(), error.log
+        )
 
     @property
     def fresh(self) -> bool:
@@ -63,13 +67,15 @@ class Failure:
         kind = getattr(errors, self.kind, None)
         kind = kind if isinstance(kind, type) and issubclass(kind, CompilerError) else CompilerError
         error = kind.__new__(kind)  # a class of its own signature has the fields of its base
-        CompilerError.__init__(error, remembered, op=self.op, source=self.source, remedy=remedy)
+        CompilerError.__init__(error, remembered, op=self.op, source=self.source, remedy=remedy, vendor_code=self.vendor_code, log=self.log)
         error.remembered = True
         return error
 
     def to_artifact(self, program: Program) -> Artifact:
         """The entry's contents; the program stays with it, to look at."""
-        return Artifact(json.dumps(asdict(self), indent=1).encode(), program.signature, blobs={PROGRAM: program.stablehlo})
+        data = asdict(self)
+        log = data.pop("log")
+        return Artifact(json.dumps(data, indent=1).encode(), program.signature, log=log, blobs={PROGRAM: program.stablehlo})
 
     @staticmethod
     def from_artifact(artifact: Artifact) -> Failure:
@@ -77,8 +83,8 @@ class Failure:
         try:
             data = json.loads(artifact.payload)
             source = data["source"] and SourceLine(**data["source"])
-            texts = [str(data[name]) for name in ("kind", "what", "op")]
-            return Failure(*texts, source, str(data["remedy"]), str(data["compiler"]), float(data["at"]))
+            text = {name: str(data[name]) for name in ("kind", "what", "op", "remedy", "vendor_code", "compiler")}
+            return Failure(**text, source=source, at=float(data["at"]), log=artifact.log)
         except (ValueError, LookupError, TypeError, RecursionError) as error:
             raise BadEntry("it does not say what failed") from error
 

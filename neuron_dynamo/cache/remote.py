@@ -18,6 +18,7 @@ import threading
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, TypeVar
 
 from neuron_dynamo.cache.entry import MANIFEST, Artifact, BadEntry, decode_entry, decode_manifest, encode_entry
@@ -108,7 +109,7 @@ class RemoteStore:
         while len(found) < limit:
             start, end = len(found), min(len(found) + CHUNK, limit)
             try:
-                chunk = self._bounded(lambda start=start, end=end: _read(filesystem, f"{root}/{path}", start, end))
+                chunk = self._bounded(partial(_read, filesystem, f"{root}/{path}", start, end))
             except FileNotFoundError:
                 return None
             found += chunk

@@ -107,7 +107,7 @@ class RemoteLevel:
         )
 
 
-_levels: dict[tuple[str, str, float, bool], RemoteLevel] = {}
+_levels: dict[tuple[object, ...], RemoteLevel] = {}
 _levels_lock = threading.Lock()
 
 
