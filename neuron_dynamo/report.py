@@ -8,9 +8,16 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from neuron_dynamo.cache.counters import spend
 from neuron_dynamo.errors import SourceLine
+
+if TYPE_CHECKING:
+    from neuron_dynamo.cache.key import CacheKey
+
+_LEVELS = ("restored", "memory", "disk", "layer", "remote", "miss")
+"""Where a thing may come from, by what it costs."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +45,28 @@ class OpReport:
 
 @dataclass(frozen=True)
 class ProgramReport:
-    """One native program of a graph: its cache key (hex digest), the level that had it, and its StableHLO bytes."""
+    """One native program of a graph: its cache key (hex digest), the level that had its artifact, and its StableHLO bytes.
+
+    `lowered` is where the Program came from: the cache level, `miss` where the graph was lowered, `restored` where nothing was looked
+    up because PyTorch's AOTAutogradCache had the whole graph. `why` tells, after a `miss`, what in the cache came nearest.
+    """
 
     key: str
     cache: str
     program: bytes = field(repr=False)
+    lowered: str = "restored"
+    cache_key: CacheKey | None = field(default=None, repr=False)
+    program_key: CacheKey | None = field(default=None, repr=False)
+    cache_dir: str = field(default="", repr=False)
+
+    @property
+    def why(self) -> str:
+        """Reason of a miss, as the cache directory tells it now: the nearest older entry and the parts of the key that differ."""
+        if self.cache != "miss" or self.cache_key is None:
+            return ""
+        from neuron_dynamo.cache.explain import why_missed
+
+        return why_missed(self.cache_key, self.cache_dir)
 
     @property
     def stablehlo(self) -> str:
@@ -64,7 +88,7 @@ class GraphReport:
     """What became of one FX graph.
 
     `kind` is forward, backward or inference; `fx` the graph's text after AOTAutograd
-    (`passes_fx` after the passes, '' for a restored graph); `timings` seconds by stage (trace, passes,
+    (`passes_fx` after the passes, '' for a restored graph); `timings` seconds by stage (passes,
     lower, compile, load). A graph that was cut by host ops has several programs; then `stablehlo` and `hlo` join their texts.
     """
 
@@ -93,8 +117,12 @@ class GraphReport:
     @property
     def cache(self) -> str:
         """Where the artifacts came from: the costliest of `memory`, `disk`, `remote`, `miss` over the graph's programs."""
-        levels = ("memory", "disk", "remote", "miss")
-        return max((program.cache for program in self.programs), key=levels.index, default="memory")
+        return max((program.cache for program in self.programs), key=_LEVELS.index, default="memory")
+
+    @property
+    def lowered(self) -> str:
+        """Where the Programs came from: the costliest of `restored`, `memory`, `disk`, `remote`, `miss` over the graph's programs."""
+        return max((program.lowered for program in self.programs), key=_LEVELS.index, default="restored")
 
     @property
     def native(self) -> int:
@@ -113,7 +141,9 @@ class GraphReport:
         try:
             yield
         finally:
-            self.timings[name] = self.timings.get(name, 0.0) + time.perf_counter() - start
+            seconds = time.perf_counter() - start
+            self.timings[name] = self.timings.get(name, 0.0) + seconds
+            spend(name, seconds)
 
     def describe(self) -> dict[str, Any]:
         """The part that a stored graph carries: everything but programs and timings."""

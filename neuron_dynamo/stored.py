@@ -7,6 +7,7 @@ from typing import Any
 from neuron_dynamo import report
 from neuron_dynamo.aot_cache import NotRestorable
 from neuron_dynamo.cache import PROGRAM, Cache, CacheKey
+from neuron_dynamo.cache.counters import count
 from neuron_dynamo.compilers import compiler_for
 from neuron_dynamo.errors import CompilerError
 from neuron_dynamo.logs import announce
@@ -74,6 +75,7 @@ def admit(graph: StoredGraph, options: Options) -> None:
     outcome.name = report.graph_name(options.model_name, outcome.kind)
     report.record(outcome)
     announce(outcome)
+    count("restored")
 
 
 def _load(key: CacheKey, options: Options, outcome: GraphReport) -> Any:
@@ -87,5 +89,6 @@ def _load(key: CacheKey, options: Options, outcome: GraphReport) -> Any:
     except CompilerError as error:
         cache.reject(key, str(error))
         raise NotRestorable(str(error)) from error
-    outcome.programs.append(ProgramReport(key.digest, found.level, found.artifact.blobs[PROGRAM]))
+    report_of = ProgramReport(key.digest, found.level, found.artifact.blobs[PROGRAM], cache_key=key, cache_dir=str(options.cache_path))
+    outcome.programs.append(report_of)
     return executable

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shlex
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from neuron_dynamo.cache.flags import canonical_flags
 from neuron_dynamo.cache.toolchain import lowering_digest, toolchain_versions
 from neuron_dynamo.compilers.base import Compiler
 from neuron_dynamo.options import Options
@@ -63,12 +63,13 @@ def program_key(program_digest: str, target: Target, options: Options, compiler:
     """Key of the artifact that `compiler` makes for `target` of the Program with `program_digest` (64 hex digits)."""
     return CacheKey(
         (
+            ("kind", "artifact"),
             ("program", program_digest),
             ("target", target.name),
             ("lnc", str(target.lnc)),
             ("compiler", compiler.name),
             *sorted((f"compiler.{name}", value) for name, value in compiler.identity()),
-            ("compiler_args", shlex.join(options.compiler_args)),
+            ("compiler_args", canonical_flags(options.compiler_args)),
             ("precision", options.precision),
             ("lowering", lowering_digest()),
             *toolchain_versions(),

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
+import numpy
 import torch
 
 _PACKAGES = {"torch-mlir": "torch_mlir", "jaxlib": "jaxlib"}
@@ -33,7 +34,23 @@ def package_digest() -> str:
 @cache
 def toolchain_versions() -> tuple[tuple[str, str], ...]:
     """(distribution, version) of torch, torch-mlir and jaxlib as this process imports them; the last two are not imported for it."""
-    return (("torch", torch.__version__), *((name, package_version(name, module)) for name, module in _PACKAGES.items()))
+    return (("torch", torch_version()), *((name, package_version(name, module)) for name, module in _PACKAGES.items()))
+
+
+@cache
+def lowering_versions() -> tuple[tuple[str, str], ...]:
+    """(distribution, version) of what takes part in lowering; numpy and ml_dtypes compute constants."""
+    return (
+        ("torch", torch_version()),
+        ("torch-mlir", package_version("torch-mlir", "torch_mlir")),
+        ("numpy", numpy.__version__),
+        ("ml_dtypes", package_version("ml_dtypes", "ml_dtypes")),
+    )
+
+
+def torch_version() -> str:
+    """Version of the torch that runs, and the commit that it was built from: a build of one's own may keep the version."""
+    return f"{torch.__version__}+git.{str(torch.version.git_version)[:12]}"
 
 
 def package_version(distribution: str, module: str) -> str:
