@@ -12,6 +12,7 @@ from torch.fx import GraphModule, Node
 
 from neuron_dynamo import passes, report
 from neuron_dynamo.cache import PROGRAM, Artifact, Cache, CacheKey, program_key
+from neuron_dynamo.cache.counters import count
 from neuron_dynamo.collecting import collecting, fake_mode
 from neuron_dynamo.compilers import compiler_for
 from neuron_dynamo.compilers.base import Compiled, Compiler
@@ -220,6 +221,7 @@ def obtain(program: Program, options: Options, outcome: GraphReport) -> tuple[Ex
         if executable is not None:
             return executable, key, found.level
     with outcome.stage("compile"):
+        count("compiles")
         made = Compiled.of(compiler.compile(program))
     blobs = {PROGRAM: program.stablehlo, **made.blobs}
     cache.put(key, Artifact(made.payload, program.signature, dict(outcome.timings), made.log, blobs))

@@ -51,18 +51,24 @@ def obtain_program(graph: Graph, aliases: Aliases, options: Options, name: str =
         count("program_unkeyed")
         return Lowered(_lower(graph, aliases, options), "miss", None, str(reason))
     key = graph_key(description, target)
-    cache = Cache(options if keep and options.cache != "require" else replace(options, cache="readonly"))
-    found = cache.lookup(key, name)
-    if found.artifact is not None:
-        program = _read(found.artifact, graph, aliases)
+    cache = Cache(options if options.cache != "require" else replace(options, cache="readonly"))
+    level, artifact = _look_up(cache, key, name) if keep else (cache.level(key), cache.peek(key))
+    if artifact is not None and level != "miss":
+        program = _read(artifact, graph, aliases)
         if program is not None:
-            return Lowered(program, found.level, key)
-        cache.reject(key, "its Program does not fit the graph")
+            return Lowered(program, level, key)
+        if keep:
+            cache.reject(key, "its Program does not fit the graph")
     program = _lower(graph, aliases, options)
     if keep:
         blobs = {GRAPH: description.encode(), SOURCES: json.dumps(_rows(program, graph)).encode()}
         cache.put(key, Artifact(program.stablehlo, program.signature, blobs=blobs))
     return Lowered(program, "miss", key)
+
+
+def _look_up(cache: Cache, key: CacheKey, name: str) -> tuple[str, Artifact | None]:
+    found = cache.lookup(key, name)
+    return found.level, found.artifact
 
 
 def _lower(graph: Graph, aliases: Aliases, options: Options) -> Program:
