@@ -225,8 +225,11 @@ def iota(b: Builder, length: int, *, start: int, step: int, dtype: torch.dtype, 
 
 @lowering(aten.arange.default, aten.arange.start, aten.arange.start_step)
 def arange(b: Builder, *bounds: Scalar, **_: Any) -> Value:
-    """Element i is start + i * step, computed in int64 for integer bounds and in double otherwise, then converted: ATen's kernel."""
+    """Element i is start + i * step, computed in int64 for integer bounds and in double otherwise, then converted: ATen's kernel.
+    For an integer result it truncates the bounds first."""
     start, step = (0, 1) if len(bounds) == 1 else (bounds[0], bounds[2] if len(bounds) > 2 else 1)
+    if not b.out.dtype.is_floating_point:
+        start, step = int(start), int(step)
     if all(isinstance(v, int) for v in (start, step)):
         return _sequence(b, b.out.shape[0], start, step, b.out.dtype)
     wide = torch.float64 if torch.float64 in b.target.dtypes else torch.float32
