@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from neuron_dynamo.version import __version__
 
 if TYPE_CHECKING:
-    from neuron_dynamo import cache, errors
+    from neuron_dynamo import cache, errors, warmup
     from neuron_dynamo.custom import register_decomposition, register_lowering
     from neuron_dynamo.inspection import Report, inspect
     from neuron_dynamo.options import Options
@@ -29,6 +29,7 @@ __all__ = [
     "register_decomposition",
     "register_lowering",
     "reports",
+    "warmup",
 ]
 
 _HOMES = {
@@ -42,6 +43,7 @@ _HOMES = {
     "reports": "report",
     "cache": "",
     "errors": "",
+    "warmup": "",
 }
 
 

@@ -24,6 +24,7 @@ from typing import Any, BinaryIO
 from neuron_dynamo.cache import PROGRAM, Artifact, Cache, CacheKey, program_key
 from neuron_dynamo.cache.entry import decode_entry, encode_entry
 from neuron_dynamo.compilers import compiler_for
+from neuron_dynamo.compilers.base import Compiled
 from neuron_dynamo.errors import CacheMissError, CompilerError, NeuronDynamoError
 from neuron_dynamo.lowering.program import Program, Signature
 from neuron_dynamo.options import Options
@@ -111,9 +112,10 @@ def _artifact(task: Task) -> tuple[Artifact, str]:
     if found.artifact is not None:
         return found.artifact, "hit"
     start = time.perf_counter()
-    payload = compiler.compile(task.program)
+    made = Compiled.of(compiler.compile(task.program))
     timings = {"compile": time.perf_counter() - start}
-    artifact = Artifact(payload, task.program.signature, timings, blobs={PROGRAM: task.program.stablehlo})
+    blobs = {PROGRAM: task.program.stablehlo, **made.blobs}
+    artifact = Artifact(made.payload, task.program.signature, timings, made.log, blobs)
     cache.put(key, artifact)
     return artifact, "compiled"
 
