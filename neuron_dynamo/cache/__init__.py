@@ -1,10 +1,11 @@
 """The compile cache: CacheKey (named parts) -> Artifact. The only room that touches the cache directory.
 
-What `neuron-dynamo cache` does is here too: `entries`, `show`, `usage`, `where`, `verify`, `export` and `import_`; `stats` counts what this
-process did with the cache.
+What `neuron-dynamo cache` does is here too: `entries`, `show`, `usage`, `where`, `verify`, `gc`, `export` and `import_`; `stats` counts
+what this process did with the cache.
 """
 
 from neuron_dynamo.cache.bundle import export, import_
+from neuron_dynamo.cache.collection import gc
 from neuron_dynamo.cache.counters import CacheStats, stats
 from neuron_dynamo.cache.entry import PROGRAM, Artifact
 from neuron_dynamo.cache.key import CacheKey, program_key
@@ -22,6 +23,7 @@ __all__ = [
     "Lookup",
     "entries",
     "export",
+    "gc",
     "import_",
     "program_key",
     "show",

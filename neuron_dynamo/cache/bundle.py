@@ -18,15 +18,17 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
-from neuron_dynamo.cache.entry import MANIFEST, Artifact, BadEntry
+from neuron_dynamo.cache.entry import MANIFEST, Artifact, BadEntry, encode_entry, manifest_checksum
 from neuron_dynamo.cache.key import FORMAT, CacheKey
 from neuron_dynamo.cache.listing import Entry, cache_root, entries
 from neuron_dynamo.cache.local import LocalStore
 from neuron_dynamo.cache.verify import check_entry
 from neuron_dynamo.errors import BundleError, InspectError
-from neuron_dynamo.report import GraphReport
+
+if TYPE_CHECKING:
+    from neuron_dynamo.report import GraphReport
 
 BUNDLE_FORMAT = 1
 MAX_ENTRY = 8 * 2**30
@@ -124,22 +126,36 @@ def write_bundle(file: IO[bytes], chosen: Sequence[Entry]) -> tuple[tuple[str, .
     with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
         _add(tar, _HEADER, _json({"bundle": BUNDLE_FORMAT, "entry_format": FORMAT}))
         for entry in chosen:
-            files: dict[str, bytes] = {}
-
-            def read(name: str, entry: Entry = entry, files: dict[str, bytes] = files) -> bytes:
-                files[name] = (entry.path / name).read_bytes()
-                return files[name]
-
             try:
-                check_entry(entry.digest, read)
+                key, artifact = check_entry(entry.digest, lambda name, entry=entry: (entry.path / name).read_bytes())  # type: ignore[misc]
             except (BadEntry, OSError) as error:
                 skipped.append((entry.digest, str(error)))
                 continue
-            for name in (MANIFEST, *sorted(files.keys() - {MANIFEST})):
-                _add(tar, f"entries/{entry.digest}/{name}", files[name])
+            _add_entry(tar, key, artifact)
             written.append(entry.digest)
         _add(tar, _INDEX, _json({"entries": written}))
     return tuple(written), tuple(skipped)
+
+
+def pack(key: CacheKey, artifact: Artifact) -> bytes:
+    """A bundle of one entry."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        _add(tar, _HEADER, _json({"bundle": BUNDLE_FORMAT, "entry_format": FORMAT}))
+        _add_entry(tar, key, artifact)
+        _add(tar, _INDEX, _json({"entries": [key.digest]}))
+    return file.getvalue()
+
+
+def _add_entry(tar: tarfile.TarFile, key: CacheKey, artifact: Artifact) -> None:
+    files = encode_entry(key, artifact)
+    manifest = json.loads(files[MANIFEST])
+    manifest.pop("made", None)  # when and by whom differs between machines, and would between two equal bundles
+    manifest.pop("sha256")
+    manifest["sha256"] = manifest_checksum(manifest)
+    files[MANIFEST] = json.dumps(manifest, indent=1).encode()
+    for name in (MANIFEST, *sorted(files.keys() - {MANIFEST})):
+        _add(tar, f"entries/{key.digest}/{name}", files[name])
 
 
 def import_(path: str | os.PathLike[str], cache_dir: str | os.PathLike[str] | None = None) -> Imported:
@@ -173,8 +189,7 @@ def publish(store: LocalStore, key: CacheKey, artifact: Artifact) -> bool:
     except BadEntry:
         with contextlib.suppress(FileNotFoundError):
             store.quarantine(key)
-    store.write(key, artifact)
-    return True
+    return bool(store.write(key, artifact))
 
 
 def read_bundle(file: IO[bytes], name: str) -> Iterator[tuple[str, tuple[CacheKey, Artifact] | str]]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from neuron_dynamo.cache.key import FORMAT, CacheKey
 from neuron_dynamo.lowering.program import Signature
+from neuron_dynamo.version import __version__
 
 MANIFEST = "manifest.json"
 PAYLOAD = "artifact.bin"
@@ -21,7 +23,16 @@ _BLOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class BadEntry(Exception):
-    """An entry is corrupt, foreign, of another format or not the one asked for; the text says which."""
+    """An entry is corrupt, foreign, of another format or not the one asked for; the text says which.
+
+    `identity` is LocalStore's of the entry, where known: another may have the place by now.
+    """
+
+    identity: tuple[int, int] | None = None
+
+
+class ForeignEntry(BadEntry):
+    """An entry is of a newer format or of an untrusted user: it is not used, and is not ours to remove."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +61,7 @@ class Artifact:
 
 
 def encode_entry(key: CacheKey, artifact: Artifact) -> dict[str, bytes]:
-    """Files of the entry by name, the manifest last."""
+    """Files of the entry by name, the manifest last; that says when (seconds since the epoch) and by which version it was made."""
     contents = {PAYLOAD: artifact.payload, **artifact.blobs}
     manifest: dict[str, Any] = {
         "format": FORMAT,
@@ -60,18 +71,21 @@ def encode_entry(key: CacheKey, artifact: Artifact) -> dict[str, bytes]:
         "files": {name: {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)} for name, data in contents.items()},
         "timings": dict(artifact.timings),
         "log": artifact.log,
+        "made": {"at": time.time(), "by": f"neuron_dynamo {__version__}"},
     }
-    manifest["sha256"] = _manifest_checksum(manifest)
+    manifest["sha256"] = manifest_checksum(manifest)
     return {**contents, MANIFEST: json.dumps(manifest, indent=1).encode()}
 
 
 def decode_manifest(data: bytes) -> dict[str, Any]:
-    """The manifest that `data` holds. Raises BadEntry unless it is intact and of this format."""
+    """The manifest that `data` holds. Raises ForeignEntry if it is of a newer format, BadEntry unless it is intact and of this one."""
     try:
         manifest = json.loads(data)
+        if type(manifest["format"]) is int and manifest["format"] > FORMAT:
+            raise ForeignEntry(f"its format is {manifest['format']}, which is newer than {FORMAT}")
         if manifest["format"] != FORMAT:
             raise BadEntry(f"its format is {manifest['format']!r}, not {FORMAT}")
-        if manifest.pop("sha256") != _manifest_checksum(manifest):
+        if manifest.pop("sha256") != manifest_checksum(manifest):
             raise BadEntry("its manifest does not match its checksum")
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise BadEntry("its manifest cannot be read") from error
@@ -101,5 +115,6 @@ def decode_entry(key: CacheKey, read: Callable[[str], bytes]) -> Artifact:
     return Artifact(contents.pop(PAYLOAD), signature, timings, log, contents)
 
 
-def _manifest_checksum(manifest: Mapping[str, Any]) -> str:
+def manifest_checksum(manifest: Mapping[str, Any]) -> str:
+    """SHA-256 (hex) over all of a manifest but its own `sha256`."""
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()

@@ -4,33 +4,35 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from neuron_dynamo.cache.entry import MANIFEST, PROGRAM, BadEntry, decode_manifest
-from neuron_dynamo.cache.key import FORMAT, CacheKey
+from neuron_dynamo.cache import layout
+from neuron_dynamo.cache.entry import MANIFEST, PAYLOAD, PROGRAM, BadEntry, decode_manifest
+from neuron_dynamo.cache.key import CacheKey
 from neuron_dynamo.errors import InspectError
 from neuron_dynamo.options import Options
 
 KINDS = ("artifact", "program", "failure")
 """What an entry can hold: a compiled artifact, the Program of an FX graph, the remembered error of a compiler."""
-ORDERS = ("created", "size", "seconds", "target")
-
-_DIGEST = re.compile(r"[0-9a-f]{64}")
+ORDERS = ("created", "used", "size", "seconds", "target")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One intact manifest: its key, directory, bytes of all its files, and when it was written (seconds since the epoch)."""
+    """One intact manifest: its key, directory, bytes of all its files, and when it was written and last used (seconds since the epoch).
+
+    The last use is known to the hour.
+    """
 
     key: CacheKey
     path: Path
     size: int
     created: float
+    used: float
     manifest: dict[str, Any]
 
     @property
@@ -40,8 +42,7 @@ class Entry:
     @property
     def kind(self) -> str:
         """One of KINDS."""
-        kind = self.manifest.get("kind") or dict(self.key.parts).get("kind")
-        return kind if kind in KINDS else "artifact"
+        return self.key.kind
 
     @property
     def target(self) -> str:
@@ -59,11 +60,12 @@ class Entry:
     @property
     def stablehlo(self) -> str:
         """The StableHLO behind the entry as text. Raises InspectError for an entry that has none, OSError if it is gone."""
-        if PROGRAM in self.manifest["files"]:
-            from neuron_dynamo.lowering.pipeline import stablehlo_text
+        from neuron_dynamo.lowering.pipeline import stablehlo_text
 
-            return stablehlo_text((self.path / PROGRAM).read_bytes())
-        raise InspectError(f"entry {self.digest} holds no StableHLO", remedy="entries of kind 'artifact' hold it")
+        name = PAYLOAD if self.kind == "program" else PROGRAM
+        if name not in self.manifest["files"]:
+            raise InspectError(f"entry {self.digest} holds no StableHLO", remedy="it was made by something else than torch.compile")
+        return stablehlo_text((self.path / name).read_bytes())
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -72,6 +74,7 @@ class Entry:
             "path": str(self.path),
             "size": self.size,
             "created": self.created,
+            "used": self.used,
             "manifest": self.manifest,
         }
 
@@ -94,7 +97,7 @@ def entries(
     """Entries of the cache directory, newest first; those with a damaged manifest, which is never used, are left out.
 
     `target` and `kind` (one of KINDS) select, as do the beginning of a `digest` and the age in seconds (`older` than, `newer` than).
-    `order` is one of ORDERS; sizes and seconds begin with the largest.
+    `order` is one of ORDERS: the newest, largest or costliest come first.
     """
     for name, value, choices in (("kind", kind, KINDS), ("order", order, ORDERS)):
         if value is not None and value not in choices:
@@ -129,8 +132,8 @@ def show(digest: str, cache_dir: str | os.PathLike[str] | None = None) -> Entry:
 
 def entry_folders(root: Path) -> Iterator[tuple[str, Path]]:
     """(digest, path) of all that has the place of an entry, whatever its state, in order of digests."""
-    for path in sorted(root.glob(f"v{FORMAT}/[0-9a-f][0-9a-f]/*")):
-        if _DIGEST.fullmatch(path.name) and path.name.startswith(path.parent.name):
+    for path in sorted(layout.version_folder(root).glob("[0-9a-f][0-9a-f]/*")):
+        if layout.DIGEST.fullmatch(path.name) and path.name.startswith(path.parent.name):
             yield path.name, path
 
 
@@ -140,7 +143,7 @@ def read_entry(path: Path) -> Entry:
     try:
         key = CacheKey.from_json(manifest["key"])
         size = sum(int(file["size"]) for file in manifest["files"].values())
-        entry = Entry(key, path, size, (path / MANIFEST).stat().st_mtime, manifest)
+        entry = Entry(key, path, size, (path / MANIFEST).stat().st_mtime, path.stat().st_mtime, manifest)
         _ = entry.seconds
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise BadEntry("its manifest lacks a field") from error

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from neuron_dynamo.cache.entry import MANIFEST, BadEntry
+from neuron_dynamo.cache import layout
+from neuron_dynamo.cache.entry import BadEntry
 from neuron_dynamo.cache.key import FORMAT
 from neuron_dynamo.cache.listing import cache_root, entry_folders, read_entry
 from neuron_dynamo.options import Options
@@ -80,9 +80,8 @@ def usage(cache_dir: str | os.PathLike[str] | None = None) -> Usage:
         try:
             entry = read_entry(path)
         except BadEntry:
-            number = format_of(path)
-            if number not in (None, FORMAT):
-                assert number is not None
+            number = layout.stated_format(path)
+            if number is not None and number != FORMAT:
                 others[number] = others.get(number, Room()) + Room(1, folder_size(path))
             else:
                 damaged += Room(1, folder_size(path))
@@ -92,7 +91,9 @@ def usage(cache_dir: str | os.PathLike[str] | None = None) -> Usage:
         else:
             place = (entry.target, entry.compiler, entry.kind)
             groups[place] = groups.get(place, Room()) + Room(1, entry.size)
-    return Usage(root, dict(sorted(groups.items())), damaged, _room(root / "quarantine"), _room(root / "tmp"), dict(sorted(others.items())))
+    return Usage(
+        root, dict(sorted(groups.items())), damaged, _room(root / layout.QUARANTINE), _room(root / layout.TMP), dict(sorted(others.items()))
+    )
 
 
 def folder_size(path: Path) -> int:
@@ -124,14 +125,6 @@ def _other_formats(root: Path) -> dict[int, Room]:
             if match and int(match[1]) != FORMAT and path.is_dir():
                 found[int(match[1])] = Room(sum(1 for _ in path.glob("[0-9a-f][0-9a-f]/*")), folder_size(path))
     return found
-
-
-def format_of(path: Path) -> int | None:
-    """The format that an entry of another version states, or None where it says nothing of the kind."""
-    with contextlib.suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
-        number = json.loads((path / MANIFEST).read_bytes())["format"]
-        return number if type(number) is int else None
-    return None
 
 
 @dataclass(frozen=True)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from neuron_dynamo.cache import layout
 from neuron_dynamo.cache.entry import MANIFEST, Artifact, BadEntry, decode_entry, decode_manifest
 from neuron_dynamo.cache.key import FORMAT, CacheKey
 from neuron_dynamo.cache.listing import cache_root, entry_folders
-from neuron_dynamo.cache.usage import format_of
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ def verify(cache_dir: str | os.PathLike[str] | None = None, *, quarantine: bool 
         except (BadEntry, OSError) as error:
             if number is None or _inode(path) != number:
                 continue
-            if format_of(path) not in (None, FORMAT):
+            if layout.stated_format(path) not in (None, FORMAT):
                 other.append(path)
                 continue
             reason = str(error) if isinstance(error, BadEntry) else f"{error.filename or path}: {error.strerror}"
@@ -103,7 +102,7 @@ def _inode(path: Path) -> int | None:
 
 def _put_aside(root: Path, path: Path, inode: int) -> Path | None:
     """Where the entry now lies, or None where it cannot be moved, or is another one by now."""
-    destination = root / "quarantine" / f"{path.name}.{os.getpid()}.{uuid.uuid4().hex[:12]}"
+    destination = root / layout.QUARANTINE / layout.unique_name(path.name)
     with contextlib.suppress(OSError):
         destination.parent.mkdir(exist_ok=True)
         if _inode(path) == inode:

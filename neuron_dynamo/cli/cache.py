@@ -36,13 +36,20 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
     made.add_argument("--failed", action="store_const", const="failure", dest="kind", help="the same as --kind failure")
     made.add_argument("--older", type=_span, metavar="AGE", help="only entries written longer ago than this: 30d, 12h")
     made.add_argument("--newer", type=_span, metavar="AGE", help="only entries written less long ago than this")
-    made.add_argument("--sort", choices=_ORDERS, default="created", help="newest first (created), or by size, seconds or target")
+    made.add_argument(
+        "--sort", choices=_ORDERS, default="created", help="newest first (created), or last used, largest, costliest first, or by target"
+    )
     made.add_argument("--limit", type=int, metavar="N", help="print the first N")
     made = action("show", _show, "print one entry: key, files, signature, timings, the compiler's log")
     made.add_argument("digest", help="digest of the entry, or the beginning of it")
     made.add_argument("--stablehlo", action="store_true", help="print its StableHLO instead")
     made = action("verify", _verify, "compare every entry with its checksums; exit code 1 if one is bad")
     made.add_argument("--quarantine", action="store_true", help="move bad entries to the quarantine folder")
+    made = action("gc", _gc, "remove least recently used entries, and what dead processes left")
+    made.add_argument("--max-size", type=_size, metavar="SIZE", help="remove entries until they take at most this: 10GB, 500MB")
+    made.add_argument("--max-age", type=_span, metavar="AGE", help="remove entries that nobody used for this long: 30d, 12h")
+    made.add_argument("--quarantine", action="store_true", help="remove all quarantined entries too")
+    made.add_argument("--dry-run", action="store_true", help="remove nothing, print what would be")
     made = action("export", _export, "write entries into one file, to be imported elsewhere")
     made.add_argument("file", help="file to write")
     made.add_argument("--target", help="only entries for this target")
@@ -56,7 +63,7 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 _KINDS = ("artifact", "program", "failure")
-_ORDERS = ("created", "size", "seconds", "target")
+_ORDERS = ("created", "used", "size", "seconds", "target")
 
 
 def _span(text: str) -> float:
@@ -109,13 +116,12 @@ def _list(args: argparse.Namespace) -> int:
         "size>",
         "seconds>",
         "written",
+        "used",
         title=f"{len(chosen)} entries in {cache_root(args.cache_dir)}, {total}",
     )
     for entry in found:
-        written = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.created))
-        rows.add_row(
-            entry.digest[:16], entry.kind, entry.target, entry.compiler, readable_size(entry.size), f"{entry.seconds:.3f}", written
-        )
+        times = (time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment)) for moment in (entry.created, entry.used))
+        rows.add_row(entry.digest[:16], entry.kind, entry.target, entry.compiler, readable_size(entry.size), f"{entry.seconds:.3f}", *times)
     out = console()
     out.print(rows)
     if len(found) < len(chosen):
@@ -185,6 +191,20 @@ def _verify(args: argparse.Namespace) -> int:
     if outcome.bad and not args.quarantine:
         out.print("Bad entries are never used, only recompiled; --quarantine moves them out of the way.")
     return BAD if outcome.bad else 0
+
+
+def _gc(args: argparse.Namespace) -> int:
+    from neuron_dynamo.cache.collection import gc
+
+    outcome = gc(args.cache_dir, max_size=args.max_size, max_age=args.max_age, quarantine=args.quarantine, dry_run=args.dry_run)
+    if args.json:
+        print_json(outcome.to_json() | {"dry_run": args.dry_run})
+        return 0
+    for item in outcome.removed:
+        print(f"{item.kind} {item.path} ({readable_size(item.size)}): {item.reason}")
+    done = "would be removed" if args.dry_run else "removed"
+    print(f"{len(outcome.removed)} {done}, {readable_size(outcome.freed)}; {readable_size(outcome.after)} of entries are left")
+    return 0
 
 
 def _export(args: argparse.Namespace) -> int:

@@ -1,0 +1,54 @@
+"""`gc`: what a user asks to have removed from a cache directory. What is removed on its own, and how, is eviction.py's."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from neuron_dynamo.cache import layout
+from neuron_dynamo.cache.eviction import Collected, Removed, collect
+from neuron_dynamo.cache.listing import cache_root
+from neuron_dynamo.cache.usage import folder_size
+
+
+def gc(
+    cache_dir: str | os.PathLike[str] | None = None,
+    *,
+    max_size: int | None = None,
+    max_age: float | None = None,
+    quarantine: bool = False,
+    dry_run: bool = False,
+) -> Collected:
+    """Remove from the cache directory the entries that nobody used for `max_age` seconds, then the least recently used ones until they
+    take at most `max_size` bytes; None is no limit. Drafts and locks of dead processes always go.
+
+    With `quarantine`, bad entries that were put aside go too, whatever their age. With `dry_run`, nothing is touched.
+    Entries of a newer format stay, as does a folder with anything that is not ours. Safe while jobs run: what they read
+    stays whole for them. Raises OSError where the directory cannot be read.
+    """
+    root = cache_root(cache_dir)
+    put_aside = tuple(_quarantined(root, dry_run)) if quarantine else ()
+    outcome = collect(root, max_size, max_age, dry_run)
+    counted = {item.path for item in outcome.removed}
+    also = tuple(item for item in put_aside if item.path not in counted)
+    size = sum(item.size for item in also)
+    before, after = (outcome.before, outcome.after - size) if dry_run else (outcome.before + size, outcome.after)
+    return dataclasses.replace(outcome, removed=(*also, *outcome.removed), before=before, after=after)
+
+
+def _quarantined(root: Path, dry_run: bool) -> Iterator[Removed]:
+    try:
+        paths = sorted((root / layout.QUARANTINE).iterdir())
+    except OSError:
+        return
+    for path in paths:
+        if not layout.DRAFT.fullmatch(path.name) or not layout.is_ours(path):
+            continue
+        size = folder_size(path)
+        if not dry_run:
+            layout.remove_flat(path)
+            if os.path.lexists(path):
+                continue
+        yield Removed("quarantined", path, size, "asked for")
