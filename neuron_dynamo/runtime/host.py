@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any
 
 import torch
-from torch._C._dynamo.guards import TensorGuards
 
 from neuron_dynamo import xla
 from neuron_dynamo.errors import ExecutionError
 from neuron_dynamo.lowering.program import DTYPE_NAMES, Signature, TensorSpec
+from neuron_dynamo.runtime.inputs import NO_MEMORY, Admission, fits_storage, refusal
 
 _data_ptr = torch.Tensor.data_ptr
 _from_dlpack = torch._C._from_dlpack  # torch.utils.dlpack adds 1.4 us of Python to each output
 _NEVER = -1  # an address that no tensor has
-_NO_MEMORY = "a tensor that has no memory, or less than its shape needs"
 
 _MAX_BUFFERS_PER_SPEC = 512
 _MAX_SEEN_PER_SPEC = 4096
-_MAX_LAYOUTS = 4
 
 
 class _BufferPool:
@@ -74,20 +71,6 @@ def _pool(spec: TensorSpec) -> _BufferPool:
     return pool
 
 
-class _Layout:
-    """One combination of input layouts already checked against the signature: a single C++ check recognises it again.
-
-    The check compares, for each tensor, its Python type, dispatch keys (so also conjugate and negative bits), dtype,
-    device, requires_grad, sizes and strides. `copies` lists the inputs that need a dense copy.
-    """
-
-    def __init__(self, inputs: list[torch.Tensor], copies: tuple[int, ...]) -> None:
-        sizes: Any = [list(tensor.shape) for tensor in inputs]
-        strides: Any = [list(tensor.stride()) for tensor in inputs]
-        self.matches = TensorGuards(*inputs, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check
-        self.copies = copies
-
-
 class HostExecutable:
     """An XLA CPU executable with its signature; see runtime.base.Executable for the contract. Thread-safe.
 
@@ -104,23 +87,19 @@ class HostExecutable:
         # DLPack brings tensors of no elements with strides of 0.
         self._empty_outputs = [(index, spec) for index, spec in enumerate(signature.outputs) if 0 in spec.shape]
         self._donated = frozenset(donated)
-        # Both are replaced whole and never changed in place, so that concurrent calls see one state or the other.
-        self._layouts: tuple[_Layout, ...] = ()
+        self._admission = Admission(signature)
+        # Replaced whole and never changed in place, so that concurrent calls see one state or the other.
         self._bound: tuple[list[int], list[xla.Buffer]] = ([_NEVER] * self._count, [None] * self._count)
 
     def __call__(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         if xla.forked:
             xla.raise_forked()
-        if len(inputs) != self._count:
-            raise ExecutionError(f"the compiled graph takes {self._count} inputs, {len(inputs)} were given")
-        # `inputs`, dense copies among them, must stay alive until the run is over: buffers do not own memory.
-        for layout in self._layouts:
-            if layout.matches(*inputs):
-                if layout.copies:
-                    inputs = self._with_copies(inputs, layout.copies)
-                break
-        else:
-            inputs = self._admit(inputs)
+        copies = self._admission.copies(inputs)
+        if copies:
+            # `inputs`, dense copies among them, must stay alive until the run is over: buffers do not own memory.
+            inputs = list(inputs)
+            for index in copies:
+                inputs[index] = self._admission.dense(index, inputs[index])
         addresses = list(map(_data_ptr, inputs))
         bound, buffers = self._bound
         if addresses != bound:
@@ -133,19 +112,6 @@ class HostExecutable:
             outputs[index] = torch.empty(spec.shape, dtype=spec.dtype)
         return outputs
 
-    def _admit(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Checks every input, remembers this combination of layouts, and returns the inputs with all of them dense."""
-        for index, (tensor, spec) in enumerate(zip(inputs, self.signature.inputs, strict=True)):
-            _check(index, tensor, spec)
-        copies = tuple(
-            i
-            for i, (tensor, spec) in enumerate(zip(inputs, self.signature.inputs, strict=True))
-            if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg() or tensor.dtype is not spec.dtype
-        )
-        if len(set(map(id, inputs))) == self._count > 0:  # TensorGuards never matches when a tensor comes twice
-            self._layouts = (_Layout(inputs, copies), *self._layouts[: _MAX_LAYOUTS - 1])
-        return self._with_copies(inputs, copies)
-
     def _bind(self, inputs: list[torch.Tensor], addresses: list[int], bound: list[int], buffers: list[xla.Buffer]) -> list[xla.Buffer]:
         """Buffers for `addresses`, reusing those of `bound` that did not move; remembers the ones that stay right."""
         buffers, passing = list(buffers), []
@@ -153,8 +119,8 @@ class HostExecutable:
             address, pool, donated = addresses[index], self._pools[index], index in self._donated
             buffer = None if donated else pool.known.get(address)
             if buffer is None:
-                if not _fits_storage(inputs[index]):
-                    raise _refusal(index, self.signature.inputs[index], _NO_MEMORY)
+                if not fits_storage(inputs[index]):
+                    raise refusal(index, self.signature.inputs[index], NO_MEMORY)
                 buffer, lasting = (pool.copy(address), False) if donated else pool.make(address)
                 if not lasting:
                     passing.append(index)
@@ -167,62 +133,3 @@ class HostExecutable:
             kept_addresses[index], kept[index] = _NEVER, None
         self._bound = (kept_addresses, kept)
         return buffers
-
-    def _with_copies(self, inputs: list[torch.Tensor], copies: tuple[int, ...]) -> list[torch.Tensor]:
-        """`inputs` with a dense, resolved copy of each of `copies`, in the dtype of the signature."""
-        if not copies:
-            return inputs
-        inputs = list(inputs)
-        for index in copies:
-            tensor = inputs[index].detach()
-            if not _fits_storage(tensor):
-                raise _refusal(index, self.signature.inputs[index], _NO_MEMORY)
-            if tensor.is_conj() or tensor.is_neg():
-                tensor = tensor.resolve_conj().resolve_neg()
-            inputs[index] = tensor.to(self.signature.inputs[index].dtype).contiguous()
-        return inputs
-
-
-def _check(index: int, tensor: Any, spec: TensorSpec) -> None:
-    if not isinstance(tensor, torch.Tensor):
-        given = f"a {type(tensor).__name__}"
-    elif type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
-        given = f"a {type(tensor).__name__}, which has no memory of its own"
-    elif tensor.device.type != "cpu" or tensor.layout is not torch.strided:
-        given = f"a {tensor.layout} tensor on {tensor.device}"
-    elif (tensor.dtype is not spec.dtype and not _is_random_number(tensor, spec)) or tuple(tensor.shape) != spec.shape:
-        given = f"of shape {tuple(tensor.shape)} and dtype {tensor.dtype}"
-    elif not _has_memory(tensor):
-        given = _NO_MEMORY
-    else:
-        return
-    raise _refusal(index, spec, given)
-
-
-def _is_random_number(tensor: torch.Tensor, spec: TensorSpec) -> bool:
-    """Dynamo traces a number of Python's `random` as a 0-d float32 tensor, and then passes a float64 one."""
-    return spec.shape == () and spec.dtype is torch.float32 and tensor.dtype is torch.float64
-
-
-def _refusal(index: int, spec: TensorSpec, given: str) -> ExecutionError:
-    expected = f"a CPU tensor of shape {spec.shape} and dtype {spec.dtype}"
-    return ExecutionError(f"input {index} of the compiled graph must be {expected}, but is {given}")
-
-
-def _has_memory(tensor: torch.Tensor) -> bool:
-    """False for zero tensors and wrappers such as functorch's, whose Python type is a plain Tensor's."""
-    try:
-        return tensor.numel() == 0 or (tensor.data_ptr() != 0 and _fits_storage(tensor))
-    except RuntimeError:
-        return False
-
-
-def _fits_storage(tensor: torch.Tensor) -> bool:
-    """Whether every element lies in the storage, which may have been shrunk under the tensor (FSDP frees parameters so)."""
-    if tensor.numel() == 0:
-        return True
-    if tensor.is_contiguous():
-        extent = tensor.numel()
-    else:
-        extent = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return (tensor.storage_offset() + extent) * tensor.element_size() <= tensor.untyped_storage().nbytes()

@@ -15,6 +15,7 @@ from neuron_dynamo import xla
 from neuron_dynamo.errors import ExecutionError
 from neuron_dynamo.lowering.program import DTYPE_NAMES
 from neuron_dynamo.runtime.host import HostExecutable
+from neuron_dynamo.runtime.inputs import Admission
 from tests.host_programs import add, build, mlir_type, program, spec
 
 
@@ -375,7 +376,7 @@ def test_repeated_calls_take_the_fast_path(monkeypatch: pytest.MonkeyPatch) -> N
     def slow(*args: object) -> None:
         raise AssertionError("a slow path was taken")
 
-    monkeypatch.setattr(HostExecutable, "_admit", slow)
+    monkeypatch.setattr(Admission, "_admit", slow)
     monkeypatch.setattr(xla.Importer, "view", slow)
     check(executable, a, b)
     monkeypatch.setattr(HostExecutable, "_bind", slow)
