@@ -107,7 +107,7 @@ class RestorableGraph(OutputCode):
         if self._state is not None:
             return RestorableGraph.from_state, (self._state,)
         session = _session.get()
-        if session is None or session.options.cache != "on":
+        if session is None or session.options.cache not in ("on", "refresh"):
             raise BypassAOTAutogradCache("neuron_dynamo: the cache is not written to")
         try:
             graph = self.live.to_state()
@@ -215,8 +215,8 @@ def _without_inductors_code_generators() -> contextlib.AbstractContextManager[An
 def aot_cache_config(options: Options, fingerprint: str, restore: Restore, graph: torch.nn.Module) -> Iterator[Session]:
     """The settings of PyTorch under which the backend calls `aot_autograd` on the Dynamo `graph`.
 
-    With cache `on`, entries are read and written; with `readonly` and `require` only read; with `off`, with a `dump_dir` (whose
-    stages only a full compile passes through), and for a graph with an `uncacheable_reason`, neither. Where the user has
+    With cache `on` and `refresh`, entries are read and written; with `readonly` and `require` only read; with `off`, with a
+    `dump_dir` (whose stages only a full compile passes through), and for a graph with an `uncacheable_reason`, neither. Where the user has
     switched PyTorch's caches off, they stay off. `fingerprint` becomes part of PyTorch's key.
     """
     reason = "no cache wanted" if options.cache == "off" or options.dump_dir else uncacheable_reason(graph)

@@ -9,6 +9,7 @@ import dataclasses
 import json
 import math
 import os
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -81,13 +82,21 @@ class Options:
         env="NEURON_DYNAMO_PRECISION",
     )
     cache_dir: str = _option(
-        "~/.cache/neuron_dynamo", "directory of the compile cache; only ever written to, never deleted", env="NEURON_DYNAMO_CACHE_DIR"
+        "~/.cache/neuron_dynamo",
+        "directory of the compile cache; nothing but its own entries is ever removed from it",
+        env="NEURON_DYNAMO_CACHE_DIR",
     )
     cache: str = _option(
         "on",
-        "use the cache; do not; read but never write; raise on a miss",
-        choices=("on", "off", "readonly", "require"),
+        "use the cache; do not; read but never write; raise on a miss; compile anew and replace what is there",
+        choices=("on", "off", "readonly", "require", "refresh"),
         env="NEURON_DYNAMO_CACHE",
+    )
+    cache_size: str = _option(
+        "20GB",
+        "how much the cache directory may hold, as in 500MB or 1.5TB (powers of 1000) or 8GiB; the least recently used entries go first; "
+        "`0` and `unlimited` set no bound",
+        env="NEURON_DYNAMO_CACHE_SIZE",
     )
     cache_layers: tuple[str, ...] = _option(
         (),
@@ -147,6 +156,11 @@ class Options:
         return get_target(self.target, self.lnc)
 
     @property
+    def cache_bytes(self) -> int | None:
+        """`cache_size` in bytes, None where it sets no bound. Raises OptionError."""
+        return parse_size(self.cache_size, "option 'cache_size'")
+
+    @property
     def cache_path(self) -> Path:
         """Absolute path of the cache directory, `~` expanded."""
         return Path(self.cache_dir).expanduser().absolute()
@@ -193,6 +207,9 @@ def _checked(name: str, value: Any, choices: tuple[str, ...], where: str) -> Any
         return _seconds(value, where)
     if name == "cache_remote_options":
         return _json_object(value, where)
+    if name == "cache_size":
+        parse_size(value, where)
+        return str(value)
     if not isinstance(value, (str, os.PathLike)) or not str(value):
         raise OptionError(f"{where} is {value!r}", remedy="give a string or a path")
     return os.fspath(value)
@@ -227,3 +244,19 @@ def _json_object(value: Any, where: str) -> str:
         return json.dumps(data, sort_keys=True)
     except (TypeError, ValueError) as error:
         raise OptionError(f"{where} is no JSON object", remedy='give one such as {"anon": true}') from error
+
+
+_UNITS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)(b?)")
+
+
+def parse_size(value: Any, where: str) -> int | None:
+    """Bytes that a text such as `10GB`, `512MiB` or `1000` means; None for `0` and `unlimited`. Raises OptionError, naming `where`."""
+    text = str(value).strip().lower()
+    if text == "unlimited":
+        return None
+    match = _SIZE.fullmatch(text)
+    if isinstance(value, bool) or match is None or (match[3] and not match[2]):
+        raise OptionError(f"{where} is {value!r}", remedy="give a size such as 500MB, 10GB or 8GiB, or 'unlimited'")
+    number = float(match[1]) * (1024 if match[3] else 1000) ** _UNITS[match[2]]
+    return int(number) or None

@@ -1,112 +1,225 @@
-"""LocalStore: entries in one directory of this machine, published atomically. Knows bytes and files, no policy.
-
-<root>/v1/<first 2 hex of digest>/<digest>/{manifest.json, artifact.bin, ...}
-<root>/tmp/          entries being written; what a killed process leaves here is never read
-<root>/quarantine/   bad entries, kept for their owner to look at
-"""
+"""LocalStore: entries in one directory of this machine, published atomically. Knows bytes and files (see layout.py), no policy."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from neuron_dynamo.cache.entry import MANIFEST, Artifact, BadEntry, decode_entry, decode_manifest, encode_entry
+from neuron_dynamo.cache import layout
+from neuron_dynamo.cache.entry import MANIFEST, Artifact, BadEntry, ForeignEntry, decode_entry, decode_manifest, encode_entry
+from neuron_dynamo.cache.eviction import touch
+from neuron_dynamo.cache.exchange import exchange
 from neuron_dynamo.cache.key import FORMAT, CacheKey
+from neuron_dynamo.cache.locks import FileLock
+from neuron_dynamo.cache.trust import Trust
 
+_ATTEMPTS = 5
 _ALREADY_THERE = (errno.EEXIST, errno.ENOTEMPTY)
 
 
 class LocalStore:
-    """Entries below `root`, shared by any number of threads and processes. Methods raise OSError where the directory fails."""
+    """Entries below `root`, shared by any number of threads and processes.
+
+    Methods raise OSError where the directory fails, or is one to which everybody may write (see trust.py).
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._entries = root / f"v{FORMAT}"
 
     def entry_path(self, key: CacheKey) -> Path:
-        return self._entries / key.digest[:2] / key.digest
+        return layout.entry_folder(self.root, key.digest)
 
-    def read(self, key: CacheKey) -> Artifact | None:
-        """The verified artifact of `key`, or None if there is none. Raises BadEntry if what lies there cannot be used."""
+    def lock_path(self, key: CacheKey) -> Path:
+        """File of the lock that the maker of an entry holds; makes its folder. Raises OSError."""
+        return layout.make_folder(self.root, self.root / layout.LOCKS) / f"{key.digest}.lock"
+
+    def identity(self, key: CacheKey) -> tuple[int, int] | None:
+        """What tells the entry of `key` from one that takes its place; None if there is none."""
+        return _identity(self.entry_path(key))
+
+    def read(self, key: CacheKey, note_use: bool = False) -> Artifact | None:
+        """The verified artifact of `key`, or None if there is none. `note_use` keeps the entry from being evicted soon.
+
+        Raises BadEntry if what lies there cannot be used, ForeignEntry if it is also not ours to remove.
+        """
         path = self.entry_path(key)
-        try:
+        for _ in range(_ATTEMPTS):
             # Files are opened through the directory: one entry is seen whole, even if another takes its place meanwhile.
-            folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+            folder = self._open(path)
+            if folder is None:
+                return None
+            try:
+                trust = self._trust()
+                trust.check(folder, str(path))
+                artifact = decode_entry(key, lambda name, folder=folder, trust=trust: _read_file(folder, name, trust))  # type: ignore[misc]
+                if note_use:
+                    touch(folder)
+                return artifact
+            except BadEntry as error:
+                error.identity = _identity(folder)
+                raise
+            except OSError as error:
+                if error.errno == errno.ESTALE or not _is_at(path, folder):
+                    continue  # evicted or replaced while we read
+                reason = _damage(error)
+                if reason is None:
+                    raise
+                bad = BadEntry(reason)
+                bad.identity = _identity(folder)
+                raise bad from error
+            finally:
+                os.close(folder)
+        return None
+
+    def write(self, key: CacheKey, artifact: Artifact, replace: bool = False) -> bool:
+        """Publish the entry of `key` in one step; whether that was done.
+
+        Where one is there already, that one stays, unless `replace` asks for a change of places; one of a newer format stays always.
+        """
+        path = self.entry_path(key)
+        if path.is_dir() and (not replace or self._is_newer(path)):
+            return False
+        layout.make_folder(self.root, path.parent)
+        layout.make_folder(self.root, self.root / layout.TMP)
+        trust = self._trust()
+        for folder in (path.parents[1], path.parent, self.root / layout.TMP):
+            trust.check_folder(folder)
+        with self._draft(key) as draft:
+            for name, data in encode_entry(key, artifact).items():
+                _write_file(draft / name, data)
+            _sync_folder(draft)
+            try:
+                os.rename(draft, path)
+            except OSError as error:
+                if error.errno not in _ALREADY_THERE:
+                    raise
+                if replace:
+                    self._replace(draft, path)
+                return replace
+        return True
+
+    def quarantine(self, key: CacheKey, identity: tuple[int, int] | None = None) -> Path:
+        """Move the entry of `key`, whatever it is, out of the way; returns where to.
+
+        Raises FileNotFoundError if it is gone, or is not the one of `identity` any more; ForeignEntry if it is of a newer format.
+        """
+        path = self.entry_path(key)
+        if self._is_newer(path):
+            raise ForeignEntry("its format is newer than ours")
+        if identity is not None and self.identity(key) != identity:
+            raise FileNotFoundError(errno.ENOENT, "another entry took its place", str(path))
+        destination = layout.make_folder(self.root, self.root / layout.QUARANTINE) / layout.unique_name(key.digest)
+        os.rename(path, destination)
+        with contextlib.suppress(OSError):
+            os.utime(destination, follow_symlinks=False)  # its age in quarantine begins
+        return destination
+
+    def stored_keys(self) -> Iterator[CacheKey]:
+        """Keys of all entries whose manifest is intact, in no particular order."""
+        for path in layout.version_folder(self.root).glob(f"*/*/{MANIFEST}"):
+            with contextlib.suppress(OSError, BadEntry, LookupError, TypeError, ValueError):
+                yield CacheKey.from_json(decode_manifest(path.read_bytes())["key"])
+
+    def _trust(self) -> Trust:
+        trust = Trust(self.root)
+        trust.check_folder(layout.version_folder(self.root))
+        return trust
+
+    def _open(self, path: Path) -> int | None:
+        try:
+            return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
         except NotADirectoryError as error:
             if os.path.lexists(path):
                 raise BadEntry("it is not a directory") from error
             raise
+
+    @staticmethod
+    def _is_newer(path: Path) -> bool:
+        number = layout.stated_format(path)
+        return number is not None and number > FORMAT
+
+    @contextlib.contextmanager
+    def _draft(self, key: CacheKey) -> Iterator[Path]:
+        """A new folder to write to, which is gone in the end; locked, so that nobody takes it for one of the dead."""
+        lock: FileLock | None = None
+        while True:
+            draft = self.root / layout.TMP / layout.unique_name(key.digest)
+            try:
+                lock = FileLock.take(layout.make_folder(self.root, self.root / layout.LOCKS) / f"{draft.name}.lock")
+            except OSError:
+                break  # without locks nobody removes drafts
+            if lock is not None:
+                break
         try:
-            return decode_entry(key, lambda name: _read_file(folder, name))
-        except (FileNotFoundError, IsADirectoryError) as error:
-            raise BadEntry(f"{error.filename} is missing") from error
-        except OSError as error:
-            if error.errno == errno.ELOOP:
-                raise BadEntry(f"{error.filename} is a symbolic link") from error
-            raise
+            os.mkdir(draft, 0o775)
+            yield draft
         finally:
-            os.close(folder)
+            layout.remove_flat(draft)
+            if lock is not None:
+                lock.release()
 
-    def write(self, key: CacheKey, artifact: Artifact) -> None:
-        """Publish the entry of `key` in one step. Where one is there already, that one stays."""
-        path = self.entry_path(key)
-        if path.is_dir():
-            return
-        self._make_folder(path.parent)
-        draft = self._make_folder(self.root / "tmp") / _unique_name(key)
-        os.mkdir(draft)
-        files = encode_entry(key, artifact)
-        try:
-            for name, data in files.items():
-                _write_file(draft / name, data)
-            _sync_folder(draft)
-            os.rename(draft, path)
-        except OSError as error:
-            _discard(draft, files)
-            if error.errno not in _ALREADY_THERE:
-                raise
-
-    def quarantine(self, key: CacheKey) -> Path:
-        """Move the entry of `key`, whatever it is, out of the way; returns where to."""
-        destination = self._make_folder(self.root / "quarantine") / _unique_name(key)
-        os.rename(self.entry_path(key), destination)
-        return destination
-
-    def stored_keys(self) -> Iterator[CacheKey]:
-        """Keys of all entries whose manifest is intact, in no particular order."""
-        for path in self._entries.glob(f"*/*/{MANIFEST}"):
-            with contextlib.suppress(OSError, BadEntry, LookupError, TypeError, ValueError):
-                yield CacheKey.from_json(decode_manifest(path.read_bytes())["key"])
-
-    def _make_folder(self, path: Path) -> Path:
-        if not path.is_dir():
-            # Entries are code that runs: a root of our own making is its owner's alone.
-            os.makedirs(self.root.parent, exist_ok=True)
-            if not self.root.exists():
-                with contextlib.suppress(FileExistsError):
-                    os.mkdir(self.root, 0o700)
-            os.makedirs(path, exist_ok=True)
-        return path
+    def _replace(self, draft: Path, path: Path) -> None:
+        """Put `draft` where `path` is, and what was there away."""
+        for _ in range(_ATTEMPTS):
+            old = draft
+            swapped = exchange(draft, path)
+            if not swapped:
+                old = draft.with_name(draft.name + layout.TRASH)
+                with contextlib.suppress(FileNotFoundError):
+                    os.rename(path, old)
+            if not layout.is_ours(old):  # somebody put something into it
+                with contextlib.suppress(FileNotFoundError):
+                    os.rename(old, layout.make_folder(self.root, self.root / layout.QUARANTINE) / draft.name)
+            layout.remove_flat(old)
+            if swapped:
+                return
+            try:
+                os.rename(draft, path)
+                return
+            except OSError as error:
+                if error.errno not in _ALREADY_THERE:
+                    raise
 
 
-def _unique_name(key: CacheKey) -> str:
-    return f"{key.digest}.{os.getpid()}.{uuid.uuid4().hex[:12]}"
+def _identity(folder: Path | int) -> tuple[int, int] | None:
+    try:
+        status = os.stat(folder) if isinstance(folder, int) else os.lstat(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    with contextlib.suppress(OSError):
+        manifest = os.stat(MANIFEST, dir_fd=folder) if isinstance(folder, int) else os.stat(folder / MANIFEST)
+        return status.st_ino, manifest.st_mtime_ns
+    return status.st_ino, 0
 
 
-def _read_file(folder: int, name: str) -> bytes:
+def _is_at(path: Path, folder: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(folder))
+    except FileNotFoundError:
+        return False
+
+
+def _damage(error: OSError) -> str | None:
+    """What an entry lacks whose file could not be read for a reason that lies in the entry, else None."""
+    if isinstance(error, (FileNotFoundError, IsADirectoryError)):
+        return f"{error.filename} is missing"
+    return f"{error.filename} is a symbolic link" if error.errno == errno.ELOOP else None
+
+
+def _read_file(folder: int, name: str, trust: Trust) -> bytes:
     # Not to be led out of the store by a link, nor to wait on a pipe.
-    with open(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder), "rb") as file:
+    with open(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder), "rb") as file:
+        trust.check(file.fileno(), name)
         return file.read()
 
 
 def _write_file(path: Path, data: bytes) -> None:
-    with open(path, "xb") as file:
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o664), "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
@@ -118,10 +231,3 @@ def _sync_folder(path: Path) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
-
-
-def _discard(draft: Path, names: dict[str, bytes]) -> None:
-    with contextlib.suppress(OSError):
-        for name in names:
-            (draft / name).unlink(missing_ok=True)
-        draft.rmdir()

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import time
 import warnings
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from neuron_dynamo.cache import mega_cache
 from neuron_dynamo.cache.counters import count, count_lookup
-from neuron_dynamo.cache.entry import Artifact, BadEntry
+from neuron_dynamo.cache.entry import Artifact, BadEntry, ForeignEntry
+from neuron_dynamo.cache.eviction import trim
+from neuron_dynamo.cache.flight import one_thread
 from neuron_dynamo.cache.key import CacheKey
 from neuron_dynamo.cache.local import LocalStore
+from neuron_dynamo.cache.locks import PATIENCE, LocksUnavailable, Stalled, wait_for
 from neuron_dynamo.cache.memory import MemoryStore
 from neuron_dynamo.errors import CacheMissError, CacheWarning
 from neuron_dynamo.options import Options
@@ -18,16 +25,25 @@ from neuron_dynamo.options import Options
 
 @dataclass(frozen=True)
 class Lookup:
-    """Answer of the cache: the artifact, and the level that had it (`memory`, `disk`), or None and `miss`."""
+    """Answer of the cache: the artifact, and the level that had it (`memory`, `disk`), or None and `miss`.
+
+    `waited` are the seconds in which another thread or process was making it.
+    """
 
     level: str
     artifact: Artifact | None
+    waited: float = 0.0
 
 
 _MISS = Lookup("miss", None)
 _lock = threading.Lock()
 _memory: dict[Path, MemoryStore] = {}
 _warned: set[tuple[Path, str]] = set()
+_refreshed: set[tuple[Path, str]] = set()
+_headroom: dict[Path, int] = {}
+
+_SHARES = 16
+"""Of the room that is left under the size limit, each process publishes one share before it looks again."""
 
 
 class Cache:
@@ -38,6 +54,7 @@ class Cache:
 
     def __init__(self, options: Options) -> None:
         self._mode = options.cache
+        self._limit = options.cache_bytes
         self._local = LocalStore(options.cache_path)
         with _lock:
             self._memory = _memory.setdefault(self._local.root, MemoryStore())
@@ -45,30 +62,52 @@ class Cache:
     @property
     def writable(self) -> bool:
         """Whether this cache may write to its directory."""
-        return self._mode == "on"
+        return self._mode in ("on", "refresh")
 
     def lookup(self, key: CacheKey, graph: str = "") -> Lookup:
-        """The artifact of `key` and the level that had it. Raises CacheMissError, naming `graph`, where the mode is `require`."""
+        """The artifact of `key` and the level that had it. Raises CacheMissError, naming `graph`, where the mode is `require`.
+
+        In mode `refresh`, an entry that this process has not made anew is a miss.
+        """
         if self._mode == "off":
             return _MISS
-        artifact, level = self._memory.read(key), "memory"
-        if artifact is None:
-            artifact, level = self._read_local(key), "disk"
-            if artifact is not None:
-                self._memory.write(key, artifact)
-        elif self.writable:
-            self._write_local(key, artifact)  # the directory may have been emptied, or not have been writable before
-        if artifact is None:
-            count_lookup(key.kind, "miss")
-            if self._mode == "require":
+        found = self._find(key)
+        count_lookup(key.kind, found.level)
+        if found.artifact is None and self._mode == "require":
+            raise self._miss_error(key, graph)
+        return found
+
+    def obtain(self, key: CacheKey, graph: str, make: Callable[[], Artifact]) -> Lookup:
+        """The artifact of `key`, which is made and stored if there is none; then the level is `miss`.
+
+        Of all threads and processes on one directory that miss, one calls `make`; the others wait for as long as it works, and read what it
+        made. Where it fails or dies, the next calls `make`; where it lives and does nothing, or the directory has no locks, each does.
+        Raises what `make` raises, and CacheMissError where the mode is `require`.
+        """
+        if self._mode == "off":
+            return Lookup("miss", make())
+        found = self._find(key)
+        if found.artifact is not None or self._mode == "require":
+            count_lookup(key.kind, found.level)
+            if found.artifact is None:
                 raise self._miss_error(key, graph)
-            return _MISS
-        count_lookup(key.kind, level)
-        return Lookup(level, artifact)
+            return found
+        start, before = time.monotonic(), self._identity(key)
+        with one_thread(str(self._local.root), key.digest), self._one_process(key):
+            waited = time.monotonic() - start
+            found = self._find(key, before)
+            if found.artifact is not None:
+                count("waits")
+                count_lookup(key.kind, found.level)
+                return replace(found, waited=waited)
+            count_lookup(key.kind, "miss")
+            artifact = make()
+            self.put(key, artifact)
+            return Lookup("miss", artifact, waited)
 
     def level(self, key: CacheKey) -> str:
         """The level that has `key` now; counts, warns and writes nothing."""
-        if self._mode == "off":
+        if self._mode == "off" or self._is_to_be_made_anew(key):
             return "miss"
         if self._memory.read(key) is not None:
             return "memory"
@@ -77,14 +116,25 @@ class Cache:
         except (BadEntry, OSError):
             return "miss"
 
+    def peek(self, key: CacheKey) -> Artifact | None:
+        """The artifact of `key` if memory or the directory has it now; counts, warns and writes nothing."""
+        artifact = self._memory.read(key)
+        if artifact is None:
+            with contextlib.suppress(BadEntry, OSError):
+                artifact = self._local.read(key)
+        return artifact
+
     def put(self, key: CacheKey, artifact: Artifact) -> None:
-        """Keep `artifact` under `key`; in mode `on` also on disk, in mode `off` not at all."""
+        """Keep `artifact` under `key`: in mode `on` also on disk, in `refresh` there in place of what is there, in `off` not at all."""
         if self._mode == "off":
             return
         self._memory.write(key, artifact)
+        if self._mode == "refresh":
+            _refreshed.add((self._local.root, key.digest))
         if self.writable:
-            self._write_local(key, artifact)
+            self._write_local(key, artifact, in_place=self._mode == "refresh")
         count("stored")
+        mega_cache.record(key, self.peek)
 
     def reject(self, key: CacheKey, reason: str) -> None:
         """Never serve the entry of `key` again: its bytes are intact, but the compiler could not load them."""
@@ -95,30 +145,108 @@ class Cache:
         """The stored key that differs from `key` in the fewest parts, or None if the directory holds no entry."""
         return min(self._local.stored_keys(), key=lambda other: (len(key.differing(other)), other.digest), default=None)
 
+    def _find(self, key: CacheKey, before: tuple[int, int] | None = None) -> Lookup:
+        """What `lookup` answers, uncounted. In mode `refresh`, also an entry that took the place of the one of identity `before`."""
+        if self._is_to_be_made_anew(key):
+            if self._identity(key) in (None, before):
+                return _MISS
+            self._memory.drop(key)
+        artifact, level = self._memory.read(key), "memory"
+        if artifact is None:
+            artifact, level = self._read_local(key), "disk"
+            if artifact is None and (artifact := mega_cache.loaded(key)) is not None and self.writable:
+                self._write_local(key, artifact)
+            if artifact is None:
+                return _MISS
+            self._memory.write(key, artifact)
+        elif self.writable:
+            self._write_local(key, artifact)  # the directory may have been emptied, or not have been writable before
+        mega_cache.record(key, self.peek)
+        return Lookup(level, artifact)
+
+    def _is_to_be_made_anew(self, key: CacheKey) -> bool:
+        return self._mode == "refresh" and (self._local.root, key.digest) not in _refreshed
+
+    def _identity(self, key: CacheKey) -> tuple[int, int] | None:
+        try:
+            return self._local.identity(key)
+        except OSError:
+            return None
+
+    @contextlib.contextmanager
+    def _one_process(self, key: CacheKey) -> Iterator[None]:
+        """Let one process at a time into the block, where the directory may be written to and has locks."""
+        lock = None
+        if self.writable:
+            try:
+                lock = wait_for(self._local.lock_path(key), PATIENCE)
+                lock.keep_beating()
+            except Stalled as owner:
+                self._warn_once(
+                    "stalled",
+                    f"{owner} holds the lock of {key.digest}, but has done nothing for {PATIENCE:.0f} s; it is waited for no longer",
+                )
+            except LocksUnavailable as error:
+                count("errors")
+                self._warn_once("locks", f"{error}; processes that need the same graph at the same time each compile it")
+            except OSError as error:
+                self._directory_failed(error)
+        try:
+            yield
+        finally:
+            if lock is not None:
+                lock.release()
+
     def _read_local(self, key: CacheKey) -> Artifact | None:
         try:
             if self._mode == "readonly" and not self._local.root.exists():
                 self._warn_once("directory", "it does not exist")
-            return self._local.read(key)
+            return self._local.read(key, note_use=self.writable)
+        except ForeignEntry as error:
+            self._warn_once("foreign", f"entry {key.digest} is not used and stays where it is: {error}")
         except BadEntry as error:
-            self._quarantine(key, str(error))
+            self._quarantine(key, str(error), error.identity)
         except OSError as error:
             self._directory_failed(error)
         return None
 
-    def _write_local(self, key: CacheKey, artifact: Artifact) -> None:
+    def _write_local(self, key: CacheKey, artifact: Artifact, in_place: bool = False) -> None:
+        if self._limit is not None and artifact.size > self._limit:
+            self._warn_once(
+                "size", f"an entry of {artifact.size} bytes is larger than cache_size allows all to be; it is kept in memory alone"
+            )
+            return
         try:
-            self._local.write(key, artifact)
+            if self._local.write(key, artifact, in_place):
+                self._make_room(artifact.size)
         except OSError as error:
             self._directory_failed(error)
 
-    def _quarantine(self, key: CacheKey, reason: str) -> None:
+    def _make_room(self, published: int) -> None:
+        """Keep the directory within its size limit, now that it holds `published` more bytes."""
+        if self._limit is None:
+            return
+        root = self._local.root
+        with _lock:
+            left = _headroom[root] = _headroom.get(root, 0) - published
+        if left > 0:
+            return
+        outcome = trim(root, self._limit)
+        if outcome is not None:
+            with _lock:
+                _headroom[root] = max(0, self._limit - outcome.after) // _SHARES
+            if outcome.removed:
+                count("evicted", sum(item.kind == "entry" for item in outcome.removed))
+
+    def _quarantine(self, key: CacheKey, reason: str, identity: tuple[int, int] | None = None) -> None:
         outcome = "ignored"
         if self.writable:
             try:
-                outcome = f"moved to {self._local.quarantine(key)}"
+                outcome = f"moved to {self._local.quarantine(key, identity)}"
             except FileNotFoundError:
                 return  # another process was faster
+            except ForeignEntry:
+                pass  # it took the place of the bad one
             except OSError as error:
                 self._directory_failed(error)
         count("quarantined")

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from neuron_dynamo.cache import PROGRAM, Artifact, CacheKey
-from neuron_dynamo.cache.entry import BadEntry
+from neuron_dynamo.cache.entry import BadEntry, ForeignEntry
+from neuron_dynamo.cache.key import FORMAT
 from neuron_dynamo.cache.local import LocalStore
 from tests.cache.samples import SIGNATURE, artifact, key
 
@@ -119,7 +120,7 @@ DAMAGES = {
     "manifest not utf-8": lambda entry: (entry / "manifest.json").write_bytes(b"\xff\xfe\x00"),
     "manifest bottomless": lambda entry: (entry / "manifest.json").write_text("[" * 200_000),
     "manifest edited": lambda entry: edit_manifest(entry, signature={"inputs": [], "outputs": [], "aliases": []}),
-    "newer format": lambda entry: edit_manifest(entry, format=2),
+    "older format": lambda entry: edit_manifest(entry, format=FORMAT - 1),
     "foreign": foreign_entry,
     "other key": other_key,
     "entry a file": replace_entry,
@@ -137,6 +138,19 @@ def test_damage_is_found_and_quarantine_makes_room(store, damage):
     assert store.read(key()) is None
     store.write(key(), artifact())
     assert store.read(key()) == artifact()
+
+
+def test_newer_formats_are_neither_used_nor_touched(store):
+    store.write(key(), artifact(b"newer"))
+    edit_manifest(store.entry_path(key()), format=FORMAT + 1)
+    before = {path: path.read_bytes() for path in store.root.rglob("*") if path.is_file()}
+    with pytest.raises(ForeignEntry, match=f"its format is {FORMAT + 1}, which is newer than {FORMAT}"):
+        store.read(key())
+    with pytest.raises(ForeignEntry):
+        store.quarantine(key())
+    assert not store.write(key(), artifact(b"ours"))
+    assert not store.write(key(), artifact(b"ours"), replace=True)
+    assert {path: path.read_bytes() for path in store.root.rglob("*") if path.is_file()} == before
 
 
 def test_every_flipped_bit_of_a_manifest_is_found_or_harmless(store):
