@@ -8,12 +8,22 @@ from neuron_dynamo.options import Options
 
 
 def compiler_for(options: Options) -> Compiler:
-    """The compiler of `options.target`. Raises CompilerMissingError for a target that this machine cannot compile for."""
+    """The compiler of `options.target`.
+
+    Raises CompilerMissingError where this machine has none (unless `emulate="always"`), OptionError for bad compiler arguments.
+    """
     if options.resolved_target.is_host:
         from neuron_dynamo.compilers.host import HostCompiler
 
         return HostCompiler()
-    raise CompilerMissingError(
-        f"there is no compiler for target {options.target!r} in this version: the neuronx-cc driver is not implemented yet",
-        remedy='use options={"target": "host"}; `neuron_dynamo.inspect` shows the StableHLO for any target',
-    )
+    from neuron_dynamo.compilers.neuronx import EmulatingCompiler, NeuronxCompiler
+
+    try:
+        return NeuronxCompiler(options)
+    except CompilerMissingError as error:
+        if options.emulate == "always":
+            return EmulatingCompiler(options, error.what)
+        raise CompilerMissingError(
+            f"target {options.target!r} needs its compiler: {error.what}",
+            remedy=f'{error.remedy}; options={{"emulate": "always"}} runs the programs on the host, uncompiled for {options.target}',
+        ) from error
