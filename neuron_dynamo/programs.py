@@ -11,13 +11,12 @@ from torch.fx import Graph
 
 from neuron_dynamo.cache import Artifact, Cache, CacheKey
 from neuron_dynamo.cache.counters import count
+from neuron_dynamo.cache.explain import GRAPH
 from neuron_dynamo.cache.graph_key import NoKeyError, describe_graph, graph_key
 from neuron_dynamo.lowering.program import OpSource, Program, Signature, TensorSpec
 from neuron_dynamo.lowering.source import source_of
 from neuron_dynamo.options import Options
 
-GRAPH = "graph.txt"
-"""Blob of a program entry: the description that its key was made from."""
 SOURCES = "sources.json"
 """Blob of a program entry: (index of a StableHLO op, its name, position of the FX node behind it)."""
 
@@ -28,13 +27,13 @@ Aliases = tuple[tuple[int, int], ...]
 class Lowered:
     """A Program, and how it came to be: the cache level that had it, or `miss` if it was lowered, with its key if the graph has one.
 
-    `why` tells why the graph has no key.
+    `graph` is the description that the key was made from, or tells why the graph has none.
     """
 
     program: Program
     level: str
     key: CacheKey | None
-    why: str = ""
+    graph: str = ""
 
 
 def obtain_program(graph: Graph, aliases: Aliases, options: Options, name: str = "", keep: bool = True) -> Lowered:
@@ -42,28 +41,27 @@ def obtain_program(graph: Graph, aliases: Aliases, options: Options, name: str =
 
     A miss is no error in any mode of the cache. Without `keep`, what was lowered is not stored. Raises LoweringError.
     """
-    target = options.resolved_target
-    if options.cache == "off":
-        return Lowered(_lower(graph, aliases, options), "miss", None, "the cache is off")
     try:
         description = describe_graph(graph, aliases)
     except NoKeyError as reason:
         count("program_unkeyed")
-        return Lowered(_lower(graph, aliases, options), "miss", None, str(reason))
-    key = graph_key(description, target)
+        return Lowered(_lower(graph, aliases, options), "miss", None, f"no key: it has {reason}")
+    key = graph_key(description, options.resolved_target)
+    if options.cache == "off":
+        return Lowered(_lower(graph, aliases, options), "miss", key, description)
     cache = Cache(options if options.cache != "require" else replace(options, cache="readonly"))
     level, artifact = _look_up(cache, key, name) if keep else (cache.level(key), cache.peek(key))
     if artifact is not None and level != "miss":
         program = _read(artifact, graph, aliases)
         if program is not None:
-            return Lowered(program, level, key)
+            return Lowered(program, level, key, description)
         if keep:
             cache.reject(key, "its Program does not fit the graph")
     program = _lower(graph, aliases, options)
     if keep:
         blobs = {GRAPH: description.encode(), SOURCES: json.dumps(_rows(program, graph)).encode()}
         cache.put(key, Artifact(program.stablehlo, program.signature, blobs=blobs))
-    return Lowered(program, "miss", key)
+    return Lowered(program, "miss", key, description)
 
 
 def _look_up(cache: Cache, key: CacheKey, name: str) -> tuple[str, Artifact | None]:
@@ -82,7 +80,7 @@ def _read(artifact: Artifact, graph: Graph, aliases: Aliases) -> Program | None:
     """The Program of an entry, its side table with the lines of `graph`; None if the entry cannot be of this graph."""
     nodes = list(graph.nodes)
     inputs = tuple(_spec(node.meta["val"]) for node in nodes if node.op == "placeholder")
-    outputs = tuple(_spec(node.meta["val"]) for node in nodes[-1].args[0])  # type: ignore[union-attr]
+    outputs = tuple(_spec(node.meta["val"]) for node in nodes[-1].args[0])
     if artifact.signature != Signature(inputs, outputs, tuple(aliases)):
         return None
     try:

@@ -49,6 +49,7 @@ class ProgramReport:
 
     `lowered` is where the Program came from: the cache level, `miss` where the graph was lowered, `restored` where nothing was looked
     up because PyTorch's AOTAutogradCache had the whole graph. `why` tells, after a `miss`, what in the cache came nearest.
+    `graph` is the canonical text of the FX graph behind the Program, or why it has none.
     """
 
     key: str
@@ -58,6 +59,7 @@ class ProgramReport:
     cache_key: CacheKey | None = field(default=None, repr=False)
     program_key: CacheKey | None = field(default=None, repr=False)
     cache_dir: str = field(default="", repr=False)
+    graph: str = field(default="", repr=False)
 
     @property
     def why(self) -> str:
@@ -87,9 +89,9 @@ class ProgramReport:
 class GraphReport:
     """What became of one FX graph.
 
-    `kind` is forward, backward or inference; `fx` the graph's text after AOTAutograd
-    (`passes_fx` after the passes, '' for a restored graph); `timings` seconds by stage (passes,
-    lower, compile, load). A graph that was cut by host ops has several programs; then `stablehlo` and `hlo` join their texts.
+    `kind` is forward, backward or inference; `fx` the graph's text after AOTAutograd (`passes_fx` after the passes, '' for a restored
+    graph); `timings` seconds by stage (passes, lower, wait for another process that compiles it, compile, load). A graph that was cut by
+    host ops has several programs; then `stablehlo` and `hlo` join their texts.
     """
 
     name: str
@@ -141,7 +143,11 @@ class GraphReport:
         try:
             yield
         finally:
-            seconds = time.perf_counter() - start
+            self.add(name, time.perf_counter() - start)
+
+    def add(self, name: str, seconds: float) -> None:
+        """Add to timings[name], if there is something to add."""
+        if seconds:
             self.timings[name] = self.timings.get(name, 0.0) + seconds
             spend(name, seconds)
 

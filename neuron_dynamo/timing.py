@@ -36,7 +36,7 @@ def own_work() -> Iterator[None]:
 @contextlib.contextmanager
 def backend_call() -> Iterator[None]:
     """Around AOTAutograd: counts as `trace` the time since Dynamo began with the frame, as `aot` what is inside but not own work."""
-    frame = getattr(get_metrics_context(), "_start_time_ns", 0)  # type: ignore[no-untyped-call]
+    frame = getattr(get_metrics_context(), "_start_time_ns", 0)
     if frame:
         since = _clock.left if frame == _clock.frame else frame
         spend("trace", max(0.0, (time.time_ns() - since) / 1e9))

@@ -8,8 +8,10 @@ from neuron_dynamo.cache.bundle import export, import_
 from neuron_dynamo.cache.collection import gc
 from neuron_dynamo.cache.counters import CacheStats, stats
 from neuron_dynamo.cache.entry import PROGRAM, Artifact
+from neuron_dynamo.cache.explain import explain
 from neuron_dynamo.cache.key import CacheKey, program_key
 from neuron_dynamo.cache.listing import entries, show
+from neuron_dynamo.cache.selftest import selftest
 from neuron_dynamo.cache.store import Cache, Lookup
 from neuron_dynamo.cache.usage import usage, where
 from neuron_dynamo.cache.verify import verify
@@ -22,10 +24,12 @@ __all__ = [
     "CacheStats",
     "Lookup",
     "entries",
+    "explain",
     "export",
     "gc",
     "import_",
     "program_key",
+    "selftest",
     "show",
     "stats",
     "usage",

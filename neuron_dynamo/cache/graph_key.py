@@ -133,7 +133,7 @@ def target_name(target: Any) -> str:
             raise NoKeyError(f"op {target} with a rule of the user's, whose result may depend on what its code reads")
         return f"{target._schema.name}.{target._overloadname}"
     if isinstance(target, torch._ops.HigherOrderOperator):
-        return f"higher-order {target.name()}"
+        return f"higher-order {target._name}"
     module, name = getattr(target, "__module__", None) or "", getattr(target, "__qualname__", "")
     if module.partition(".")[0] in _ROOMS and module in sys.modules:
         try:
@@ -170,7 +170,7 @@ def _attribute(node: Node) -> str:
         raise NoKeyError(f"a constant of type {type(value).__name__}")
     with _disable_current_modes():  # AOTAutograd compiles under a fake mode; the literal's values are real
         dense = value.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
-        content = hashlib.sha256(memoryview(dense.view(torch.uint8).numpy())).hexdigest()  # type: ignore[arg-type]
+        content = hashlib.sha256(memoryview(dense.view(torch.uint8).numpy())).hexdigest()
     return f"literal {_spec(value)} {content}"
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from neuron_dynamo.cli.cache_explain import add_actions
 from neuron_dynamo.cli.output import console, print_json, table
 from neuron_dynamo.cli.units import parse_size, parse_span, readable_size
 from neuron_dynamo.errors import InspectError
@@ -60,6 +61,7 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
     made = action("import", _import, "merge the entries of a bundle into the cache; exit code 1 if one is refused")
     made.add_argument("file", help="file that 'export' wrote")
     action("stats", _stats, "count entries and bytes by target, compiler and kind")
+    add_actions(action)
 
 
 _KINDS = ("artifact", "program", "failure")
