@@ -25,7 +25,7 @@ UNDEFINED_VALUES = frozenset({"empty", "empty_like", "empty_permuted", "empty_st
 UP_TO_PHASE = frozenset({"svd", "linalg.svd", "linalg.eigh", "linalg.eig", "svd_lowrank", "pca_lowrank"})
 """Ops whose vectors have no defined sign or phase: the database's own processing of outputs takes it away, forward as well as backward."""
 
-TIES = {"topk": 1, "kthvalue": 1, "sort": 0, "argsort": 0}
+TIES = {"topk": 1, "kthvalue": 1, "mode": 0, "sort": 0, "argsort": 0}
 """Ops whose documentation leaves open which of several equal elements an index names, with the position of their dim among the arguments.
 Indices are compared by the elements that they name, gradients by their sum along the dim."""
 
