@@ -6,7 +6,7 @@ neuron_dynamo, so that it starts fast. Environment:
 
 FAKE_NEURONX_CC_VERSION   version that it claims (2.27.5334.0+f702b353)
 FAKE_NEURONX_CC_RECORD    file that gets one JSON line a compile: argv, cwd, files of the cwd
-FAKE_NEURONX_CC_FAULT     exit70, killed, aborted, hang, garbage, partial, empty, missing, flood, oom, disk, wordless, or ncc:<text to print>
+FAKE_NEURONX_CC_FAULT     exit70, killed, aborted, hang, garbage, partial, empty, missing, flood, oom, disk, wordless, or ncc:<text>
 FAKE_NEURONX_CC_SECONDS   time that a compile takes
 FAKE_NEURONX_CC_ALIASES   "1": input names of mutated inputs end in ".must_alias_input"
 """
@@ -85,8 +85,6 @@ def main(argv: list[str]) -> int:
         neff = b""
     if fault != "missing":
         output.write_bytes(neff)
-    if fault == "partial-killed":
-        die(signal.SIGKILL)
     print(f"....\n{stamp()} Compiler status PASS")
     return 0
 
