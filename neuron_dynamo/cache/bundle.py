@@ -127,7 +127,7 @@ def write_bundle(file: IO[bytes], chosen: Sequence[Entry]) -> tuple[tuple[str, .
         _add(tar, _HEADER, _json({"bundle": BUNDLE_FORMAT, "entry_format": FORMAT}))
         for entry in chosen:
             try:
-                key, artifact = check_entry(entry.digest, lambda name, entry=entry: (entry.path / name).read_bytes())  # type: ignore[misc]
+                key, artifact = check_entry(entry.digest, lambda name, limit, entry=entry: (entry.path / name).read_bytes())  # type: ignore[misc]
             except (BadEntry, OSError) as error:
                 skipped.append((entry.digest, str(error)))
                 continue
@@ -270,7 +270,7 @@ def _has_descriptor(file: IO[bytes]) -> bool:
 
 def _checked(digest: str, files: dict[str, bytes]) -> tuple[CacheKey, Artifact] | str:
     try:
-        return check_entry(digest, files.__getitem__)
+        return check_entry(digest, lambda name, limit: files[name])
     except BadEntry as error:
         return str(error)
     except KeyError as error:

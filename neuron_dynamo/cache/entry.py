@@ -19,6 +19,15 @@ PAYLOAD = "artifact.bin"
 PROGRAM = "program.mlir.bc"
 """Blob that holds the StableHLO portable artifact behind an entry."""
 
+MAX_MANIFEST = 16 * 2**20
+"""Bytes of the longest manifest that is looked at."""
+
+MAX_ENTRY = 8 * 2**30
+"""Bytes of all files that a manifest may announce."""
+
+Read = Callable[[str, int], bytes]
+"""Returns a file of an entry by its name. One longer than the given number of bytes cannot be the right one, and need not be read."""
+
 _BLOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -92,9 +101,9 @@ def decode_manifest(data: bytes) -> dict[str, Any]:
     return manifest  # type: ignore[no-any-return]
 
 
-def decode_entry(key: CacheKey, read: Callable[[str], bytes]) -> Artifact:
+def decode_entry(key: CacheKey, read: Read) -> Artifact:
     """The artifact of the entry whose files `read` returns by name. Raises BadEntry, or what `read` raises."""
-    manifest = decode_manifest(read(MANIFEST))
+    manifest = decode_manifest(read(MANIFEST, MAX_MANIFEST))
     try:
         if CacheKey.from_json(manifest["key"]).digest != key.digest:
             raise BadEntry("it belongs to another key")
@@ -103,12 +112,16 @@ def decode_entry(key: CacheKey, read: Callable[[str], bytes]) -> Artifact:
         checksums = {name: (description["sha256"], description["size"]) for name, description in manifest["files"].items()}
         if PAYLOAD not in checksums or not all(_BLOB_NAME.fullmatch(name) for name in checksums):
             raise BadEntry("its list of files is wrong")
+        if not all(type(size) is int and size >= 0 for _, size in checksums.values()):
+            raise BadEntry("its list of files is wrong")
+        if sum(size for _, size in checksums.values()) > MAX_ENTRY:
+            raise BadEntry("it announces more bytes than an entry can have")
         log = str(manifest["log"])
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise BadEntry("its manifest lacks a field") from error
     contents = {}
     for name, (checksum, size) in checksums.items():
-        data = read(name)
+        data = read(name, size)
         if len(data) != size or hashlib.sha256(data).hexdigest() != checksum:
             raise BadEntry(f"{name} does not match its checksum")
         contents[name] = data

@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import IO
 
 from neuron_dynamo.cache import layout
 from neuron_dynamo.cache.entry import MANIFEST, Artifact, BadEntry, ForeignEntry, decode_entry, decode_manifest, encode_entry
@@ -54,7 +57,7 @@ class LocalStore:
             try:
                 trust = self._trust()
                 trust.check(folder, str(path))
-                artifact = decode_entry(key, lambda name, folder=folder, trust=trust: _read_file(folder, name, trust))  # type: ignore[misc]
+                artifact = decode_entry(key, partial(_read_file, folder, trust))
                 if note_use:
                     touch(folder)
                 return artifact
@@ -211,11 +214,21 @@ def _damage(error: OSError) -> str | None:
     return f"{error.filename} is a symbolic link" if error.errno == errno.ELOOP else None
 
 
-def _read_file(folder: int, name: str, trust: Trust) -> bytes:
+def _read_file(folder: int, trust: Trust, name: str, limit: int) -> bytes:
     # Not to be led out of the store by a link, nor to wait on a pipe.
     with open(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder), "rb") as file:
         trust.check(file.fileno(), name)
-        return file.read()
+        return read_plain(file, name, limit)
+
+
+def read_plain(file: IO[bytes], name: str, limit: int) -> bytes:
+    """Contents of the open `file`. Raises BadEntry if it is no plain file, or longer than `limit` bytes."""
+    status = os.fstat(file.fileno())
+    if not stat.S_ISREG(status.st_mode):
+        raise BadEntry(f"{name} is not a plain file")
+    if status.st_size > limit:
+        raise BadEntry(f"{name} is longer than it should be")
+    return file.read()
 
 
 def _write_file(path: Path, data: bytes) -> None:

@@ -21,14 +21,8 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
-from neuron_dynamo.cache.entry import MANIFEST, Artifact, BadEntry, decode_entry, decode_manifest, encode_entry
+from neuron_dynamo.cache.entry import MANIFEST, MAX_MANIFEST, Artifact, BadEntry, decode_entry, decode_manifest, encode_entry
 from neuron_dynamo.cache.key import FORMAT, CacheKey
-
-MAX_MANIFEST = 16 * 2**20
-"""Bytes. A longer manifest is not read."""
-
-MAX_ENTRY = 16 * 2**30
-"""Bytes of all files that a manifest may announce."""
 
 CHUNK = 32 * 2**20
 """Bytes asked for at once, so that a long download that goes on is no silence."""
@@ -75,11 +69,10 @@ class RemoteStore:
             raise BadEntry("its manifest is too long")
         files = _files(decode_manifest(manifest))
 
-        def read(name: str) -> bytes:
+        def read(name: str, limit: int) -> bytes:
             if name == MANIFEST:
                 return manifest
-            checksum, size = files[name]
-            data = self._fetch(_object_path(checksum), size)
+            data = self._fetch(_object_path(files[name]), limit)
             if data is None:
                 raise BadEntry(f"{name} is missing")
             return data
@@ -218,17 +211,15 @@ def _object_path(checksum: str) -> str:
     return f"objects/{checksum[:2]}/{checksum}"
 
 
-def _files(manifest: Mapping[str, Any]) -> dict[str, tuple[str, int]]:
-    """(SHA-256, size) by file name. Raises BadEntry unless each is one, and all of it within reason."""
+def _files(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """SHA-256 by file name. Raises BadEntry unless each is one."""
     try:
-        files = {name: (description["sha256"], description["size"]) for name, description in manifest["files"].items()}
-        if not all(type(size) is int and size >= 0 and _CHECKSUM.fullmatch(checksum) for checksum, size in files.values()):
-            raise BadEntry("its list of files is wrong")
+        files = {name: description["sha256"] for name, description in manifest["files"].items()}
+        if all(_CHECKSUM.fullmatch(checksum) for checksum in files.values()):
+            return files
     except (LookupError, TypeError, AttributeError) as error:
         raise BadEntry("its list of files is wrong") from error
-    if sum(size for _, size in files.values()) > MAX_ENTRY:
-        raise BadEntry("it announces more bytes than an entry can have")
-    return files
+    raise BadEntry("its list of files is wrong")
 
 
 def _describe(error: BaseException) -> str:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from neuron_dynamo.cache import layout
-from neuron_dynamo.cache.entry import MANIFEST, Artifact, BadEntry, decode_entry, decode_manifest
+from neuron_dynamo.cache.entry import MANIFEST, MAX_MANIFEST, Artifact, BadEntry, Read, decode_entry, decode_manifest
 from neuron_dynamo.cache.key import FORMAT, CacheKey
 from neuron_dynamo.cache.listing import cache_root, entry_folders
+from neuron_dynamo.cache.local import read_plain
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def verify(cache_dir: str | os.PathLike[str] | None = None, *, quarantine: bool 
     for digest, path in entry_folders(root):
         number = _inode(path)
         try:
-            check_entry(digest, lambda name, path=path: _read(path / name))  # type: ignore[misc]
+            check_entry(digest, lambda name, limit, path=path: _read(path / name, limit))  # type: ignore[misc]
         except (BadEntry, OSError) as error:
             if number is None or _inode(path) != number:
                 continue
@@ -76,9 +76,9 @@ def verify(cache_dir: str | os.PathLike[str] | None = None, *, quarantine: bool 
     return Verification(root, good, tuple(bad), tuple(other))
 
 
-def check_entry(digest: str, read: Callable[[str], bytes]) -> tuple[CacheKey, Artifact]:
+def check_entry(digest: str, read: Read) -> tuple[CacheKey, Artifact]:
     """Key and contents of the entry whose files `read` returns by name. Raises BadEntry unless all is right, or what `read` raises."""
-    manifest = decode_manifest(read(MANIFEST))
+    manifest = decode_manifest(read(MANIFEST, MAX_MANIFEST))
     try:
         key = CacheKey.from_json(manifest["key"])
     except (LookupError, TypeError, ValueError) as error:
@@ -88,10 +88,10 @@ def check_entry(digest: str, read: Callable[[str], bytes]) -> tuple[CacheKey, Ar
     return key, decode_entry(key, read)
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Path, limit: int) -> bytes:
     # As the store reads: not through links, nor waiting on a pipe.
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-        return file.read()
+        return read_plain(file, path.name, limit)
 
 
 def _inode(path: Path) -> int | None:

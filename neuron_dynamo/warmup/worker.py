@@ -122,7 +122,7 @@ def _artifact(task: Task) -> tuple[Artifact, str]:
 
 def publish(key: CacheKey, entry: dict[str, bytes], options: Options) -> None:
     """Put an entry that a worker sent into the cache of `options`. Raises BadEntry if it was damaged on the way."""
-    Cache(options).put(key, decode_entry(key, entry.__getitem__))
+    Cache(options).put(key, decode_entry(key, lambda name, limit: entry[name]))
 
 
 def _failed(message: str, transient: bool, start: float) -> Done:

@@ -1,6 +1,6 @@
 import pytest
 
-from neuron_dynamo.cache import counters, store
+from neuron_dynamo.cache import counters, remote_level, store, trouble
 
 
 @pytest.fixture(autouse=True)
@@ -9,5 +9,7 @@ def fresh_process():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(store, "_memory", {})
         patch.setattr(store, "_warned", set())
+        patch.setattr(trouble, "_warned", set())
+        patch.setattr(remote_level, "_levels", {})
         patch.setattr(counters, "_stats", counters.CacheStats())
         yield
