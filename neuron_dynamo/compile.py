@@ -215,18 +215,23 @@ def obtain(program: Program, options: Options, outcome: GraphReport) -> tuple[Ex
     compiler = compiler_for(options)
     cache = Cache(options)
     key = program_key(program.digest, options.resolved_target, options, compiler)
-    found = cache.lookup(key, outcome.name)
-    if found.artifact is not None:
+
+    def make() -> Artifact:
+        with outcome.stage("compile"):
+            count("compiles")
+            made = Compiled.of(compiler.compile(program))
+        return Artifact(made.payload, program.signature, dict(outcome.timings), made.log, {PROGRAM: program.stablehlo, **made.blobs})
+
+    while True:
+        found = cache.obtain(key, outcome.name, make)
+        outcome.add("wait", found.waited)
+        assert found.artifact is not None
+        if found.level == "miss":
+            with outcome.stage("load"):
+                return compiler.load(found.artifact.payload, found.artifact.signature), key, found.level
         executable = _load(compiler, found.artifact, cache, key, outcome)
         if executable is not None:
             return executable, key, found.level
-    with outcome.stage("compile"):
-        count("compiles")
-        made = Compiled.of(compiler.compile(program))
-    blobs = {PROGRAM: program.stablehlo, **made.blobs}
-    cache.put(key, Artifact(made.payload, program.signature, dict(outcome.timings), made.log, blobs))
-    with outcome.stage("load"):
-        return compiler.load(made.payload, program.signature), key, "miss"
 
 
 def _load(compiler: Compiler, artifact: Artifact, cache: Cache, key: CacheKey, outcome: GraphReport) -> Executable | None:

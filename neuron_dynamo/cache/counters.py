@@ -16,7 +16,7 @@ class CacheStats:
     (`program_*`; `program_unkeyed` are graphs without an exact description, which are lowered each time), and `restored` graphs, which
     PyTorch's AOTAutogradCache had. `compiles` and `lowerings` were done here; `stored`, `uploaded`, `quarantined` and `evicted` entries;
     `errors` of a cache directory or the remote; `failures` of the compiler, and `remembered` ones that kept it from running; `waits` for
-    another process's compile. `seconds` by stage: trace (Dynamo), aot (AOTAutograd), passes, lower, compile, load.
+    another process's compile. `seconds` by stage: trace (Dynamo), aot (AOTAutograd), passes, lower, wait, compile, load.
     """
 
     memory: int = 0

@@ -16,18 +16,20 @@ from neuron_dynamo.cache.entry import Artifact, BadEntry, ForeignEntry
 from neuron_dynamo.cache.eviction import trim
 from neuron_dynamo.cache.flight import one_thread
 from neuron_dynamo.cache.key import CacheKey
+from neuron_dynamo.cache.layers import Layers
 from neuron_dynamo.cache.local import LocalStore
 from neuron_dynamo.cache.locks import PATIENCE, LocksUnavailable, Stalled, wait_for
 from neuron_dynamo.cache.memory import MemoryStore
+from neuron_dynamo.cache.remote_level import remote_for
 from neuron_dynamo.errors import CacheMissError, CacheWarning
 from neuron_dynamo.options import Options
 
 
 @dataclass(frozen=True)
 class Lookup:
-    """Answer of the cache: the artifact, and the level that had it (`memory`, `disk`), or None and `miss`.
+    """Answer of the cache: the artifact, and the level that had it (`memory`, `disk`, `layer`, `remote`), or None and `miss`.
 
-    `waited` are the seconds in which another thread or process was making it.
+    `waited` are the seconds for which another thread or process was making it.
     """
 
     level: str
@@ -40,6 +42,7 @@ _lock = threading.Lock()
 _memory: dict[Path, MemoryStore] = {}
 _warned: set[tuple[Path, str]] = set()
 _refreshed: set[tuple[Path, str]] = set()
+_rejected: dict[tuple[Path, str], tuple[int, int] | None] = {}
 _headroom: dict[Path, int] = {}
 
 _SHARES = 16
@@ -56,6 +59,7 @@ class Cache:
         self._mode = options.cache
         self._limit = options.cache_bytes
         self._local = LocalStore(options.cache_path)
+        self._layers, self._remote = Layers(options.layer_paths), remote_for(options)
         with _lock:
             self._memory = _memory.setdefault(self._local.root, MemoryStore())
 
@@ -63,6 +67,11 @@ class Cache:
     def writable(self) -> bool:
         """Whether this cache may write to its directory."""
         return self._mode in ("on", "refresh")
+
+    @property
+    def marks(self) -> Path | None:
+        """The directory in which entries being loaded may be marked (see probe.py)."""
+        return self._local.root if self.writable else None
 
     def lookup(self, key: CacheKey, graph: str = "") -> Lookup:
         """The artifact of `key` and the level that had it. Raises CacheMissError, naming `graph`, where the mode is `require`.
@@ -72,6 +81,8 @@ class Cache:
         if self._mode == "off":
             return _MISS
         found = self._find(key)
+        if found.artifact is None:
+            found = self._download(key)
         count_lookup(key.kind, found.level)
         if found.artifact is None and self._mode == "require":
             raise self._miss_error(key, graph)
@@ -87,6 +98,8 @@ class Cache:
         if self._mode == "off":
             return Lookup("miss", make())
         found = self._find(key)
+        if found.artifact is None and self._mode == "require":
+            found = self._download(key)
         if found.artifact is not None or self._mode == "require":
             count_lookup(key.kind, found.level)
             if found.artifact is None:
@@ -95,67 +108,115 @@ class Cache:
         start, before = time.monotonic(), self._identity(key)
         with one_thread(str(self._local.root), key.digest), self._one_process(key):
             waited = time.monotonic() - start
-            found = self._find(key, before)
+            found = self._find_after_wait(key, before)
             if found.artifact is not None:
                 count("waits")
                 count_lookup(key.kind, found.level)
                 return replace(found, waited=waited)
-            count_lookup(key.kind, "miss")
+            found = self._download(key)
+            count_lookup(key.kind, found.level)
+            if found.artifact is not None:
+                return replace(found, waited=waited)
             artifact = make()
-            self.put(key, artifact)
-            return Lookup("miss", artifact, waited)
+            self._keep(key, artifact)
+        self._upload(key, artifact)  # nobody here needs to wait for that
+        return Lookup("miss", artifact)
 
     def level(self, key: CacheKey) -> str:
-        """The level that has `key` now; counts, warns and writes nothing."""
+        """The level that has `key` now; counts and writes nothing, and warns only of a remote that fails."""
         if self._mode == "off" or self._is_to_be_made_anew(key):
             return "miss"
         if self._memory.read(key) is not None:
             return "memory"
-        try:
-            return "miss" if self._local.read(key) is None else "disk"
-        except (BadEntry, OSError):
-            return "miss"
+        with contextlib.suppress(BadEntry, OSError):
+            if self._local.read(key) is not None:
+                return "disk"
+        if self._layers.peek(key) is not None:
+            return "layer"
+        return "remote" if self._remote is not None and self._remote.has(key) else "miss"
 
     def peek(self, key: CacheKey) -> Artifact | None:
-        """The artifact of `key` if memory or the directory has it now; counts, warns and writes nothing."""
+        """The artifact of `key` if memory, the directory or a layer has it now; counts, warns and writes nothing."""
         artifact = self._memory.read(key)
         if artifact is None:
             with contextlib.suppress(BadEntry, OSError):
                 artifact = self._local.read(key)
-        return artifact
+        return artifact if artifact is not None else self._layers.peek(key)
 
     def put(self, key: CacheKey, artifact: Artifact) -> None:
-        """Keep `artifact` under `key`: in mode `on` also on disk, in `refresh` there in place of what is there, in `off` not at all."""
+        """Keep `artifact` under `key`: in mode `on` also on disk and at the remote, in `refresh` in place of what is there, in `off` not at all."""
+        if self._mode != "off":
+            self._keep(key, artifact)
+            self._upload(key, artifact)
+
+    def own(self, key: CacheKey) -> Artifact | None:
+        """What memory or the writable directory holds under `key`, neither layers nor the remote; nothing in the modes `off` and `refresh`."""
+        if self._mode == "off" or self._is_to_be_made_anew(key):
+            return None
+        artifact = self._memory.read(key)
+        return artifact if artifact is not None else self._read_local(key)
+
+    def keep_own(self, key: CacheKey, artifact: Artifact) -> None:
+        """Keep `artifact` where `own` finds it, in place of what is there; not in mode `off`."""
         if self._mode == "off":
             return
+        self._memory.write(key, artifact)
+        _refreshed.add((self._local.root, key.digest))
+        if self.writable:
+            self._write_local(key, artifact, in_place=True)
+
+    def drop_own(self, key: CacheKey) -> None:
+        """Take away what `own` finds, where this cache may write."""
+        self._memory.drop(key)
+        if self.writable:
+            try:
+                self._local.remove(key)
+            except OSError as error:
+                self._directory_failed(error)
+
+    def _upload(self, key: CacheKey, artifact: Artifact) -> None:
+        if self._remote is not None:
+            self._remote.write(key, artifact, replace=self._mode == "refresh")
+
+    def _keep(self, key: CacheKey, artifact: Artifact) -> None:
         self._memory.write(key, artifact)
         if self._mode == "refresh":
             _refreshed.add((self._local.root, key.digest))
         if self.writable:
-            self._write_local(key, artifact, in_place=self._mode == "refresh")
+            self._write_local(key, artifact, in_place=self._mode == "refresh" or self._is_rejected(key))
         count("stored")
         mega_cache.record(key, self.peek)
 
     def reject(self, key: CacheKey, reason: str) -> None:
         """Never serve the entry of `key` again: its bytes are intact, but the compiler could not load them."""
         self._memory.drop(key)
-        self._quarantine(key, reason)
+        identity = _rejected[self._local.root, key.digest] = self._identity(key)
+        self._layers.shun(key)
+        if self._remote is not None:
+            self._remote.shun(key)
+        if identity is None:
+            count("quarantined")
+            self._warn_once(key.digest, f"entry {key.digest}, which lies elsewhere, is bad and was ignored: {reason}")
+        else:
+            self._quarantine(key, reason)
 
     def nearest(self, key: CacheKey) -> CacheKey | None:
         """The stored key that differs from `key` in the fewest parts, or None if the directory holds no entry."""
         return min(self._local.stored_keys(), key=lambda other: (len(key.differing(other)), other.digest), default=None)
 
-    def _find(self, key: CacheKey, before: tuple[int, int] | None = None) -> Lookup:
-        """What `lookup` answers, uncounted. In mode `refresh`, also an entry that took the place of the one of identity `before`."""
+    def _find(self, key: CacheKey) -> Lookup:
+        """What `lookup` answers, uncounted."""
         if self._is_to_be_made_anew(key):
-            if self._identity(key) in (None, before):
-                return _MISS
-            self._memory.drop(key)
+            return _MISS
         artifact, level = self._memory.read(key), "memory"
         if artifact is None:
             artifact, level = self._read_local(key), "disk"
-            if artifact is None and (artifact := mega_cache.loaded(key)) is not None and self.writable:
-                self._write_local(key, artifact)
+            if artifact is None and (self._local.root, key.digest) not in _rejected:
+                artifact = mega_cache.loaded(key)
+                if artifact is not None and self.writable:
+                    self._write_local(key, artifact)
+            if artifact is None:
+                artifact, level = self._layers.read(key), "layer"
             if artifact is None:
                 return _MISS
             self._memory.write(key, artifact)
@@ -164,8 +225,33 @@ class Cache:
         mega_cache.record(key, self.peek)
         return Lookup(level, artifact)
 
+    def _download(self, key: CacheKey) -> Lookup:
+        """What the remote has of `key`, once it has answered; published here, so that the next process needs no network."""
+        if self._remote is None or self._is_to_be_made_anew(key):
+            return _MISS
+        artifact = self._remote.read(key)
+        if artifact is None:
+            return _MISS
+        self._memory.write(key, artifact)
+        if self._mode != "readonly":
+            self._write_local(key, artifact)
+        mega_cache.record(key, self.peek)
+        return Lookup("remote", artifact)
+
+    def _find_after_wait(self, key: CacheKey, before: tuple[int, int] | None) -> Lookup:
+        """What `_find` answers; what took the place of the entry of identity `before` meanwhile was made anew by another process."""
+        if self._is_to_be_made_anew(key) and self._identity(key) not in (None, before):
+            _refreshed.add((self._local.root, key.digest))
+            self._memory.drop(key)
+        return self._find(key)
+
     def _is_to_be_made_anew(self, key: CacheKey) -> bool:
         return self._mode == "refresh" and (self._local.root, key.digest) not in _refreshed
+
+    def _is_rejected(self, key: CacheKey) -> bool:
+        """Whether the entry that lies there is one that was rejected and could not be moved away."""
+        identity = _rejected.get((self._local.root, key.digest))
+        return identity is not None and self._identity(key) == identity
 
     def _identity(self, key: CacheKey) -> tuple[int, int] | None:
         try:
@@ -201,7 +287,7 @@ class Cache:
         try:
             if self._mode == "readonly" and not self._local.root.exists():
                 self._warn_once("directory", "it does not exist")
-            return self._local.read(key, note_use=self.writable)
+            return None if self._is_rejected(key) else self._local.read(key, note_use=self.writable)
         except ForeignEntry as error:
             self._warn_once("foreign", f"entry {key.digest} is not used and stays where it is: {error}")
         except BadEntry as error:
