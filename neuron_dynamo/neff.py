@@ -163,7 +163,17 @@ def _printable(text: str) -> str:
 
 
 class _Member(tarfile.TarInfo):
-    """A tar header that refuses an extension (long names, PAX) larger than any name could need: tarfile would hold it in memory."""
+    """A tar header, stricter than tarfile's: a damaged one further on is an error and no silent end, and an extension (long names,
+    PAX) may not be larger than any name could need, for tarfile holds it in memory."""
+
+    @classmethod
+    def fromtarfile(cls, archive: tarfile.TarFile) -> Any:
+        try:
+            return super().fromtarfile(archive)
+        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]  # the zeros at the end
+            raise
+        except tarfile.HeaderError as error:
+            raise _bad(f"its tarball is cut short or damaged ({error})") from error
 
     def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
         if self.type in _METADATA_TYPES and self.size > _MAX_METADATA:
@@ -178,7 +188,7 @@ class _Limited(io.RawIOBase):
     def __init__(self, data: bytes, compressed: bool, limit: int) -> None:
         self._source = memoryview(data)
         self._inflate = zlib.decompressobj(wbits=31) if compressed else None
-        self._position, self._read, self._limit, self._rest = HEADER_SIZE, 0, limit, b""
+        self._position, self.total, self._limit, self._rest = HEADER_SIZE, 0, limit, b""
 
     def readable(self) -> bool:
         return True
@@ -186,8 +196,8 @@ class _Limited(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         size = size if size >= 0 else 1 << 20
         block = self._plain(size) if self._inflate is None else self._inflated(size)
-        self._read += len(block)
-        if self._read > self._limit:
+        self.total += len(block)
+        if self.total > self._limit:
             raise _bad(f"its tarball unpacks to more than {self._limit} bytes")
         return block
 
@@ -233,6 +243,8 @@ def _members(data: bytes, compressed: bool) -> list[tuple[tarfile.TarInfo, bytes
                     break
         while stream.read():  # to gzip's checksum
             pass
+        if any(member.offset_data + member.size > stream.total for member, _ in found if member.isreg()):
+            raise _bad("its tarball is cut short")
     except (tarfile.TarError, zlib.error, EOFError, OverflowError, ValueError, RecursionError) as error:
         raise _bad(f"its tarball is damaged ({error})") from error
     return found

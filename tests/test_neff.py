@@ -10,14 +10,16 @@ import tarfile
 import zlib
 
 import pytest
+import torch
 
 from neuron_dynamo import neff
 from neuron_dynamo.errors import CompilerError, NeffError
-from tests.doubles.neff import Tensor, header, tarball, write_neff
+from tests.doubles.neff import Tensor, with_header, write_neff
+from tests.doubles.neff_writer import archive
 
-INPUTS = [Tensor(f"input{i}", (2, 3), "float32") for i in range(12)]
-OUTPUTS = [Tensor("output0", (), "bool"), Tensor("output1", (4,), "bfloat16")]
-GOOD = write_neff(INPUTS, OUTPUTS, name="graph_ab12", lnc=2, cores=1, compiler="2.27.5334.0+f702b353")
+INPUTS = [Tensor(f"input{i}", (2, 3)) for i in range(12)]
+OUTPUTS = [Tensor("output0", (), torch.bool), Tensor("output1", (4,), torch.bfloat16)]
+GOOD = write_neff(INPUTS, OUTPUTS, lnc=2)
 
 
 def refusal(data: bytes) -> str:
@@ -28,19 +30,18 @@ def refusal(data: bytes) -> str:
 
 
 def with_members(members: dict[str, bytes]) -> bytes:
-    data = tarball(members)
-    return header(data) + data
+    return with_header(archive(members))
 
 
 def test_what_is_read() -> None:
     read = neff.read(GOOD)
-    assert (read.header.compiler, read.header.version, read.header.lnc_size, read.header.cores) == ("2.27.5334.0+f702b353", (2, 0), 2, 1)
-    assert (read.header.name, read.header.pkg_version, read.header.data_size) == ("graph_ab12", 2, len(GOOD) - 1024)
+    assert (read.header.compiler, read.header.version, read.header.lnc_size, read.header.cores) == ("fake", (2, 0), 2, 1)
+    assert (read.header.name, read.header.pkg_version, read.header.data_size) == ("fake.neff", 2, len(GOOD) - 1024)
     assert len(read.header.hash) == 64 and len(read.header.uuid) == 32 and read.compressed and read.size == len(GOOD)
     assert [tensor.name for tensor in read.inputs] == [f"input{i}" for i in range(12)], "input2 comes before input10"
     assert {tensor.size for tensor in read.inputs} == {24}
     assert [(tensor.name, tensor.size) for tensor in read.outputs] == [("output0", 1), ("output1", 8)]
-    assert read.subgraphs == ("sg00",) and dict(read.members).keys() == {"kelf-a.json", "sg00/def.json"}
+    assert read.subgraphs == ("sg00",) and {"kelf-a.json", "sg00/def.json"} <= dict(read.members).keys()
 
 
 def test_each_field_is_at_its_published_offset() -> None:
@@ -68,7 +69,7 @@ def test_description_is_json() -> None:
     assert {"name": "sg00/def.json", "size": dict(neff.read(GOOD).members)["sg00/def.json"]} in described["members"]
 
 
-def test_a_plain_tarball() -> None:
+def test_a_plain_archive() -> None:
     plain = neff.read(write_neff(INPUTS, OUTPUTS, compress=False))
     assert not plain.compressed and plain.inputs == neff.read(GOOD).inputs
 
@@ -144,19 +145,19 @@ def test_hostile_tarballs(monkeypatch: pytest.MonkeyPatch) -> None:
         link = tarfile.TarInfo("sg00/def.json")
         link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
         tar.addfile(link)
-    assert "no sgNN/def.json" in refusal(header(buffer.getvalue()) + buffer.getvalue())
+    assert "no sgNN/def.json" in refusal(with_header(buffer.getvalue()))
 
-    twice = tarball({"sg00/def.json": definition}, compress=False)[:1024] + tarball({"sg00/def.json": definition}, compress=False)
-    assert "twice" in refusal(header(twice) + twice)
+    twice = archive({"sg00/def.json": definition}, compress=False)[:1024] + archive({"sg00/def.json": definition}, compress=False)
+    assert "twice" in refusal(with_header(twice))
 
     extension = tarfile.TarInfo("pax")
     extension.type, extension.size = tarfile.XHDTYPE, 1 << 40
     block = extension.tobuf(tarfile.GNU_FORMAT)
-    assert "claims" in refusal(header(block) + block)
+    assert "claims" in refusal(with_header(block))
     large = tarfile.TarInfo("sg00/def.json")
     large.size = 1 << 40
     block = large.tobuf(tarfile.GNU_FORMAT)
-    assert "claims" in refusal(header(block) + block)
+    assert "claims" in refusal(with_header(block))
 
     monkeypatch.setattr(neff, "_FREE_SIZE", 1 << 16)
     bomb = with_members({"sg00/def.json": definition, "zeros": bytes(1 << 22)})
@@ -168,4 +169,4 @@ def test_hostile_tarballs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_bytes_after_the_tarball_do_not_matter_but_broken_gzip_does() -> None:
     assert neff.read(GOOD + b"padding").inputs == neff.read(GOOD).inputs
     body = zlib.compress(b"no tar at all", wbits=31)
-    assert "damaged" in refusal(header(body) + body)
+    assert "damaged" in refusal(with_header(body))
