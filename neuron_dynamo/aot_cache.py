@@ -173,8 +173,10 @@ def uncacheable_reason(graph: torch.nn.Module) -> str | None:
     """Why AOTAutogradCache must not be asked about the Dynamo `graph`, or None.
 
     PyTorch's key names a function, but does not see into it, and looks only at the outermost graph; a tensor constant enters it
-    with its shape alone. So code or values of the user's could change under an unchanged key.
+    with its shape alone. So code or values of the user's could change under an unchanged key. Parameters and buffers of the outermost
+    module are no constants: AOTAutograd makes them inputs of the graph.
     """
+    inputs = {name for named in (graph.named_parameters, graph.named_buffers) for name, _ in named(remove_duplicate=False)}
     for module in graph.modules():
         if not isinstance(module, torch.fx.GraphModule):
             continue
@@ -183,6 +185,8 @@ def uncacheable_reason(graph: torch.nn.Module) -> str | None:
                 return "it has nested tensors, which PyTorch's key cannot describe"
             if node.op == "call_module":
                 return f"it calls module {node.target}"
+            if node.op == "get_attr" and module is graph and node.target in inputs:
+                continue
             if node.op == "get_attr" and isinstance(_attribute(module, node.target), torch.Tensor):
                 return f"it holds the tensor constant {node.target}"
             if isinstance(node.target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):

@@ -57,7 +57,12 @@ def _compile(gm: GraphModule, example_inputs: list[Any], options: Options) -> An
             def static(graph: GraphModule, everything: bool) -> Any:
                 return compile_graph(graph, kind, options, sys.maxsize if everything else visible)
 
-            return compile_any(graph, static, lambda node, reason: on_host(node, reason, kind, options))
+            return compile_any(
+                graph,
+                static,
+                lambda node, reason: on_host(node, reason, kind, options),
+                {"kind": kind, "visible": visible},
+            )
 
         return aot_compiler(run)
 
@@ -90,7 +95,7 @@ def _compile(gm: GraphModule, example_inputs: list[Any], options: Options) -> An
             keep_inference_input_mutations=True,
         )(gm, example_inputs)
     for graph in session.restored:
-        admit(graph, options)  # type: ignore[arg-type]
+        admit(graph, options)
     return compiled
 
 

@@ -31,7 +31,7 @@ from neuron_dynamo.programs import Lowered, obtain_program
 from neuron_dynamo.recording import NotCompiled, Standin, eagerly, recording
 from neuron_dynamo.report import GraphReport, ProgramReport
 from neuron_dynamo.runtime.base import Executable
-from neuron_dynamo.runtime.graph import CompiledGraph, HostStep, NativeStep, Slot, Step
+from neuron_dynamo.runtime.graph import CompiledGraph, Constant, HostStep, NativeStep, Slot, Step
 from neuron_dynamo.stored import StoredGraph
 
 Sources = list[Node]
@@ -185,7 +185,7 @@ def _assemble(
 
 def _host_step(gm: GraphModule, node: Node, slots: dict[Node, int]) -> HostStep:
     if node.op == "get_attr":
-        return HostStep(operator.attrgetter(str(node.target)), (gm,), {}, slots[node])
+        return HostStep(Constant(operator.attrgetter(str(node.target))(gm)), (), {}, slots[node])
     args, kwargs = torch.fx.node.map_aggregate((node.args, node.kwargs), lambda v: _slot(v, slots))
     target: Any = node.target
     return HostStep(target, _plain(args), _plain(kwargs), slots[node])

@@ -7,7 +7,7 @@ sizes that it made, once a size.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from neuron_dynamo.passes.partition import mutates
+from neuron_dynamo.stored_fx import describe
 
 Compiled = Callable[[list[Any]], list[Any]]
 
@@ -50,8 +51,15 @@ class Stage:
 class StagedGraph:
     """Boxed callable over the stages of a graph, in order."""
 
-    def __init__(self, gm: GraphModule, compile_any: Callable[[GraphModule], Compiled], on_host: Callable[[Node, str], None]) -> None:
+    def __init__(
+        self,
+        gm: GraphModule,
+        compile_any: Callable[[GraphModule], Compiled],
+        on_host: Callable[[Node, str], None],
+        about: Mapping[str, Any] | None = None,
+    ) -> None:
         self._boxed_call = True
+        self._gm, self._about = gm, about
         self._inputs = [n for n in gm.graph.nodes if n.op == "placeholder"]
         (output,) = (n for n in gm.graph.nodes if n.op == "output")
         self._output = output.args[0]
@@ -66,10 +74,20 @@ class StagedGraph:
         return list(torch.fx.node.map_arg(self._output, values.__getitem__))
 
     def to_state(self) -> dict[str, Any]:
-        """Raises NotRestorable, as every graph with symbolic sizes."""
-        from neuron_dynamo.aot_cache import NotRestorable
+        """JSON-able description of the whole graph. Raises NotRestorable where it has none."""
+        return describe_symbolic(self._gm, self._about, staged=True)
 
-        raise NotRestorable("it has sizes that depend on data and is specialised as it is called")
+
+def describe_symbolic(gm: GraphModule, about: Mapping[str, Any] | None, *, staged: bool) -> dict[str, Any]:
+    """What `dynamic.restore_any` reads. Raises NotRestorable."""
+    from neuron_dynamo.aot_cache import NotRestorable
+
+    if about is None:
+        raise NotRestorable("a stage of a graph is stored with the graph")
+    try:
+        return {"nodes": describe(gm), "staged": staged, "about": dict(about)}
+    except ValueError as error:
+        raise NotRestorable(str(error)) from error
 
 
 def _stages(gm: GraphModule, compile_any: Callable[[GraphModule], Compiled], on_host: Callable[[Node, str], None]) -> list[Stage]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -15,20 +15,40 @@ from torch._subclasses import FakeTensorMode
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from neuron_dynamo.data_dependent import StagedGraph, is_data_dependent
+from neuron_dynamo.data_dependent import StagedGraph, describe_symbolic, is_data_dependent
+from neuron_dynamo.stored_fx import rebuild
 
 Compiled = Callable[[list[Any]], list[Any]]
 
 
-def compile_any(gm: GraphModule, compile_static: Callable[[GraphModule, bool], Compiled], on_host: Callable[[Node, str], None]) -> Compiled:
+def compile_any(
+    gm: GraphModule,
+    compile_static: Callable[[GraphModule, bool], Compiled],
+    on_host: Callable[[Node, str], None],
+    about: Mapping[str, Any] | None = None,
+) -> Compiled:
     """`compile_static(gm, False)` where all sizes are concrete, else a callable that does it per shape.
 
     A graph whose sizes depend on data is cut into stages of which each is compiled so. The flag tells that every output of the given graph
-    is to have eager's strides, as between stages. `on_host` hears of each op that runs between stages, and why.
+    is to have eager's strides, as between stages. `on_host` hears of each op that runs between stages, and why. `about` is JSON-able
+    and goes with the graph's description: what the caller needs to make the same two functions in another process.
     """
     if is_data_dependent(gm):
-        return StagedGraph(gm, lambda stage: _per_shape(stage, lambda static: compile_static(static, True)), on_host)
-    return _per_shape(gm, lambda static: compile_static(static, False))
+        return StagedGraph(gm, lambda stage: _per_shape(stage, lambda static: compile_static(static, True)), on_host, about)
+    if is_symbolic(gm):
+        return SpecialisedGraph(gm, lambda static: compile_static(static, False), about)
+    return compile_static(gm, False)
+
+
+def restore_any(
+    state: dict[str, Any], compile_static: Callable[[GraphModule, bool], Compiled], on_host: Callable[[Node, str], None]
+) -> SpecialisedGraph | StagedGraph:
+    """The graph that `to_state` of one of the two described. Raises ValueError where this process lacks an op."""
+    gm = rebuild(state["nodes"])
+    if not state["staged"]:
+        return SpecialisedGraph(gm, lambda static: compile_static(static, False), state["about"])
+    # Whether a stage is symbolic is not described: a static one is specialised too, at its first call.
+    return StagedGraph(gm, lambda stage: SpecialisedGraph(stage, lambda static: compile_static(static, True)), on_host, state["about"])
 
 
 def _per_shape(gm: GraphModule, compile_static: Callable[[GraphModule], Compiled]) -> Compiled:
@@ -51,9 +71,9 @@ def _symbolic(value: Any) -> bool:
 class SpecialisedGraph:
     """Boxed callable that holds one compiled graph for each combination of input sizes and numbers it has met."""
 
-    def __init__(self, gm: GraphModule, compile_static: Callable[[GraphModule], Compiled]) -> None:
+    def __init__(self, gm: GraphModule, compile_static: Callable[[GraphModule], Compiled], about: Mapping[str, Any] | None = None) -> None:
         self._boxed_call = True
-        self._gm, self._compile_static = gm, compile_static
+        self._gm, self._compile_static, self._about = gm, compile_static, about
         self._compiled: dict[tuple[Any, ...], Compiled] = {}
         self._lock = threading.Lock()
 
@@ -68,10 +88,8 @@ class SpecialisedGraph:
         return compiled(inputs)
 
     def to_state(self) -> dict[str, Any]:
-        """Raises NotRestorable: the symbolic graph itself would have to be stored. Its programs are in the cache all the same."""
-        from neuron_dynamo.aot_cache import NotRestorable
-
-        raise NotRestorable("it has symbolic sizes and is specialised as it is called")
+        """JSON-able description of the symbolic graph; its specialisations are in the cache. Raises NotRestorable where it has none."""
+        return describe_symbolic(self._gm, self._about, staged=False)
 
 
 def concrete(gm: GraphModule, inputs: list[Any]) -> GraphModule:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from neuron_dynamo import report
-from neuron_dynamo.aot_cache import NotRestorable
+from neuron_dynamo.aot_cache import LiveGraph, NotRestorable
 from neuron_dynamo.cache import PROGRAM, Cache, CacheKey
 from neuron_dynamo.cache.counters import count
+from neuron_dynamo.cache.loading import load
 from neuron_dynamo.compilers import compiler_for
-from neuron_dynamo.errors import CompilerError
 from neuron_dynamo.logs import announce
 from neuron_dynamo.options import Options
 from neuron_dynamo.report import GraphReport, ProgramReport
 from neuron_dynamo.runtime.encoding import decode, decode_target, encode, encode_target
-from neuron_dynamo.runtime.graph import CompiledGraph, HostStep, NativeStep, Step
+from neuron_dynamo.runtime.graph import CompiledGraph, Constant, HostStep, NativeStep, Step
+from neuron_dynamo.stored_fx import decode_tensor, encode_tensor
 
 
 class StoredGraph(CompiledGraph):
@@ -40,11 +42,15 @@ def _native(step: NativeStep, key: CacheKey) -> dict[str, Any]:
 
 
 def _host(step: HostStep) -> dict[str, Any]:
+    if isinstance(step.target, Constant):
+        return {"constant": [encode_tensor(step.target.value), step.output]}
     return {"host": [encode_target(step.target), encode(step.args), encode(step.kwargs), step.output]}
 
 
-def restore(state: dict[str, Any], options: Options) -> StoredGraph:
+def restore(state: dict[str, Any], options: Options) -> LiveGraph:
     """The graph that `to_state` described, its artifacts loaded from the cache. Raises NotRestorable where one is gone or bad."""
+    if "nodes" in state:
+        return _symbolic(state, options)
     outcome = GraphReport.restore(state["report"])
     keys: list[CacheKey] = []
     steps: list[Step] = []
@@ -54,6 +60,9 @@ def restore(state: dict[str, Any], options: Options) -> StoredGraph:
             key = CacheKey.from_json(description["key"])
             keys.append(key)
             steps.append(NativeStep(_load(key, options, outcome), tuple(description["in"]), tuple(description["out"])))
+        elif "constant" in step:
+            value, output = step["constant"]
+            steps.append(HostStep(Constant(decode_tensor(value)), (), {}, output))
         else:
             name, args, kwargs, output = step["host"]
             try:
@@ -64,18 +73,36 @@ def restore(state: dict[str, Any], options: Options) -> StoredGraph:
     return StoredGraph(graph, keys, outcome)
 
 
+def _symbolic(state: dict[str, Any], options: Options) -> LiveGraph:
+    """A graph that is specialised as it is called; each specialisation is compiled like any other, and so comes out of the cache."""
+    from neuron_dynamo.compile import compile_graph, on_host
+    from neuron_dynamo.dynamic import restore_any
+
+    kind, visible = state["about"]["kind"], state["about"]["visible"]
+    try:
+        return restore_any(
+            state,
+            lambda graph, everything: compile_graph(graph, kind, options, sys.maxsize if everything else visible),
+            lambda node, reason: on_host(node, reason, kind, options),
+        )
+    except (ValueError, LookupError, AttributeError) as error:
+        raise NotRestorable(str(error)) from error
+
+
 def not_restored(state: dict[str, Any], options: Options) -> StoredGraph:
     """Stands for `restore` where graphs are collected: each is to be lowered, and none can rely on an artifact's running here."""
     raise NotRestorable("graphs are being collected")
 
 
-def admit(graph: StoredGraph, options: Options) -> None:
-    """Report a restored graph like any other, once it is sure to be used."""
+def admit(graph: LiveGraph, options: Options) -> None:
+    """Report a restored graph like any other, once it is sure to be used; one that is specialised as it is called reports that itself."""
+    count("restored")
+    if not isinstance(graph, StoredGraph):
+        return
     outcome = graph.outcome
     outcome.name = report.graph_name(options.model_name, outcome.kind)
     report.record(outcome)
     announce(outcome)
-    count("restored")
 
 
 def _load(key: CacheKey, options: Options, outcome: GraphReport) -> Any:
@@ -83,12 +110,10 @@ def _load(key: CacheKey, options: Options, outcome: GraphReport) -> Any:
     found = cache.lookup(key, outcome.name)
     if found.artifact is None:
         raise NotRestorable(f"artifact {key.digest} is not in the cache")
-    try:
-        with outcome.stage("load"):
-            executable = compiler.load(found.artifact.payload, found.artifact.signature)
-    except CompilerError as error:
-        cache.reject(key, str(error))
-        raise NotRestorable(str(error)) from error
+    with outcome.stage("load"):
+        executable = load(compiler, found, cache, key)
+    if executable is None:
+        raise NotRestorable(f"artifact {key.digest} could not be loaded")
     report_of = ProgramReport(key.digest, found.level, found.artifact.blobs[PROGRAM], cache_key=key, cache_dir=str(options.cache_path))
     outcome.programs.append(report_of)
     return executable

@@ -356,7 +356,11 @@ def test_tensor_constants_and_modules_are_uncacheable():
         graph.output(value)
         return torch.fx.GraphModule(root, graph)
 
-    assert uncacheable_reason(graph_with("get_attr", "held")) == "it holds the tensor constant held"
+    plain = graph_with("get_attr", "held")
+    assert uncacheable_reason(plain) is None  # FX makes it a buffer, and AOTAutograd an input
+    del plain._buffers["held"]
+    plain.__dict__["held"] = torch.ones(2)
+    assert uncacheable_reason(plain) == "it holds the tensor constant held"
     assert uncacheable_reason(graph_with("call_module", "held")) == "it calls module held"
     outer = torch.nn.Module()
     outer.body = graph_with("get_attr", "held")

@@ -35,6 +35,16 @@ class HostStep:
     output: int
 
 
+@dataclass(frozen=True)
+class Constant:
+    """Target of a host step that only gives a value: a tensor which is part of the graph."""
+
+    value: Any
+
+    def __call__(self) -> Any:
+        return self.value
+
+
 Step = NativeStep | HostStep
 
 
