@@ -11,23 +11,26 @@ from neuron_dynamo.cache import layout
 from neuron_dynamo.cache.eviction import Collected, Removed, collect
 from neuron_dynamo.cache.listing import cache_root
 from neuron_dynamo.cache.usage import folder_size
+from neuron_dynamo.units import parse_size, parse_span
 
 
 def gc(
     cache_dir: str | os.PathLike[str] | None = None,
     *,
-    max_size: int | None = None,
-    max_age: float | None = None,
+    max_size: int | str | None = None,
+    max_age: float | str | None = None,
     quarantine: bool = False,
     dry_run: bool = False,
 ) -> Collected:
-    """Remove from the cache directory the entries that nobody used for `max_age` seconds, then the least recently used ones until they
-    take at most `max_size` bytes; None is no limit. Drafts and locks of dead processes always go.
+    """Remove from the cache directory the entries that nobody used for `max_age` (seconds, or `30d`), then the least recently used ones
+    until they take at most `max_size` (bytes, or `10GB`); None is no limit. Drafts and locks of dead processes always go.
 
     With `quarantine`, bad entries that were put aside go too, whatever their age. With `dry_run`, nothing is touched.
     Entries of a newer format stay, as does a folder with anything that is not ours. Safe while jobs run: what they read
-    stays whole for them. Raises OSError where the directory cannot be read.
+    stays whole for them. Raises InspectError for a limit that is not one, OSError where the directory cannot be read.
     """
+    max_size = parse_size(max_size) if isinstance(max_size, str) else max_size
+    max_age = parse_span(max_age) if isinstance(max_age, str) else max_age
     root = cache_root(cache_dir)
     put_aside = tuple(_quarantined(root, dry_run)) if quarantine else ()
     outcome = collect(root, max_size, max_age, dry_run)

@@ -138,7 +138,7 @@ class Where:
     source: str
     exists: bool
     writable: bool
-    layers: tuple[str, ...] = ()
+    layers: tuple[Path, ...] = ()
     remote: str = ""
 
     def to_json(self) -> dict[str, Any]:
@@ -147,7 +147,7 @@ class Where:
             "source": self.source,
             "exists": self.exists,
             "writable": self.writable,
-            "layers": list(self.layers),
+            "layers": list(map(str, self.layers)),
             "remote": self.remote,
         }
 
@@ -160,13 +160,11 @@ def where(cache_dir: str | os.PathLike[str] | None = None) -> Where:
         source = "environment"
     path = options.cache_path
     parent = next((p for p in (path, *path.parents) if p.exists()), path)
-    layers = getattr(options, "cache_layers", None) or ()
-    remote = getattr(options, "cache_remote", None) or ""
     return Where(
         path,
         source,
         path.is_dir(),
         parent.is_dir() and os.access(parent, os.W_OK | os.X_OK),
-        tuple(map(str, layers)) if not isinstance(layers, str) else (layers,),
-        str(remote),
+        options.layer_paths,
+        options.cache_remote or "",
     )

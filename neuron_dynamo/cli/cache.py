@@ -11,7 +11,7 @@ from typing import Any
 
 from neuron_dynamo.cli.cache_explain import add_actions
 from neuron_dynamo.cli.output import console, print_json, table
-from neuron_dynamo.cli.units import parse_size, parse_span, readable_size
+from neuron_dynamo.units import parse_size, parse_span, readable_size
 from neuron_dynamo.errors import InspectError
 
 BAD = 1
