@@ -41,16 +41,26 @@ class HostCompiler:
         return _MAGIC + json.dumps(header, sort_keys=True).encode() + b"\n" + code
 
     def load(self, artifact: bytes, signature: Signature) -> HostExecutable:
-        header, code = _parse(artifact)
-        for key, here in _machine().items():
-            if header[key] != here:
-                raise CompilerError(
-                    f"the artifact was made for {key} {header[key]}, this process has {here}",
-                    remedy="compile the graph again on this machine",
-                )
-        if len(code) != header["size"] or zlib.crc32(code) != header["crc32"]:
-            raise CompilerError("the artifact is corrupt: its checksum does not match", remedy="compile the graph again")
+        header, code = _checked(artifact)
         return HostExecutable(xla.deserialize(code), signature, tuple(header["donated"]))
+
+    def dangerous_part(self, artifact: bytes) -> tuple[str, bytes]:
+        """XLA maps machine code into the process; what another one can try of it (see cache/probe.py). Raises CompilerError as `load`."""
+        return "neuron_dynamo.xla:deserialize", _checked(artifact)[1]
+
+
+def _checked(artifact: bytes) -> tuple[dict[str, Any], bytes]:
+    """Header and code of an artifact that is whole and was made for this machine. Raises CompilerError."""
+    header, code = _parse(artifact)
+    for key, here in _machine().items():
+        if header[key] != here:
+            raise CompilerError(
+                f"the artifact was made for {key} {header[key]}, this process has {here}",
+                remedy="compile the graph again on this machine",
+            )
+    if len(code) != header["size"] or zlib.crc32(code) != header["crc32"]:
+        raise CompilerError("the artifact is corrupt: its checksum does not match", remedy="compile the graph again")
+    return header, code
 
 
 def _machine() -> dict[str, str]:
@@ -63,8 +73,8 @@ def _parse(artifact: bytes) -> tuple[dict[str, Any], bytes]:
     if artifact.startswith(_MAGIC) and newline:
         try:
             header = json.loads(line)
-            if header.keys() >= {"cpu", "jaxlib", "donated", "crc32", "size"}:
+            if header.keys() >= {"cpu", "jaxlib", "crc32", "size"} and all(type(number) is int for number in header["donated"]):
                 return header, code
-        except (ValueError, AttributeError):
+        except (ValueError, AttributeError, LookupError, TypeError, RecursionError):
             pass
     raise CompilerError("the artifact is corrupt: it does not begin as a host artifact does", remedy="compile the graph again")

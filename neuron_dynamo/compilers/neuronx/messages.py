@@ -37,8 +37,9 @@ def messages(output: str, module: HloModule) -> list[Message]:
     """Every coded message in the compiler's output, each once, in order. Codes need not be known."""
     found: dict[Message, None] = {}
     hits = list(_CODE.finditer(output))
-    for hit, following in zip(hits, [*hits[1:], None], strict=True):
-        lines = output[hit.end() : following.start() if following else None].splitlines()[:_LAST_LINES]
+    ends = [*(hit.start() for hit in hits[1:]), len(output)]
+    for hit, end in zip(hits, ends, strict=False):
+        lines = output[hit.end() : end].splitlines()[:_LAST_LINES]
         before = output[output.rfind("\n", 0, hit.start()) + 1 : hit.start()]
         found[_message(hit, before, lines, module)] = None
     return list(found)

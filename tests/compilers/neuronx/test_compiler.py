@@ -1,0 +1,265 @@
+"""NeuronxCompiler over the double of neuronx-cc: what it is given, what is kept, and every way in which it fails."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from neuron_dynamo.cache import program_key
+from neuron_dynamo.compilers import compiler_for
+from neuron_dynamo.compilers.neuronx import EmulatingCompiler, NeuronxCompiler
+from neuron_dynamo.compilers.neuronx.artifact import NeuronArtifact, unpack
+from neuron_dynamo.errors import CompilerError, CompilerMissingError, CompilerWarning, NoDeviceWarning, PreflightError, SourceLine
+from neuron_dynamo.lowering.hlo import emit
+from neuron_dynamo.lowering.program import OpSource, Program
+from neuron_dynamo.options import Options
+from tests.doubles import neff_writer
+from tests.host_programs import program, spec
+
+Make = Callable[..., Options]
+REAL_PATH = os.environ.get("PATH")
+
+
+@pytest.fixture(autouse=True)
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where compiles take place, so that a test sees what they leave."""
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    return folder
+
+
+def test_what_the_compiler_is_given(options: Make, adding: Program, runs, scratch: Path) -> None:
+    made = NeuronxCompiler(options()).compile(adding)
+    (run,) = runs()
+    folder = Path(run["cwd"])
+    neff = folder / f"module_{adding.digest[:16]}.neff"
+    flags = shlex.split("--framework XLA --target trn2 --lnc 2 -O2 --auto-cast none --native-int64 enabled --implicit-integer-downcast all")
+    log = folder / "log-neuron-cc.txt"
+    assert run["argv"] == ["compile", str(folder / "module.hlo.pb"), *flags, "--output", str(neff), "--logfile", str(log)]
+    assert run["files"] == ["module.hlo.pb"] and folder.parent == scratch
+    assert [p.name for p in scratch.iterdir() if not p.name.startswith("neuron_dynamo_compiles_")] == []
+    assert made.blobs["command.txt"].decode() == f"neuronx-cc compile module.hlo.pb {' '.join(flags)}\n"
+    assert made.blobs["module.hlo.pb"] == emit(adding).proto
+    assert "Compiler status PASS" in made.log and "INFO fake neuronx-cc" in made.log
+
+
+def test_the_artifact(options: Make, adding: Program) -> None:
+    made = unpack(NeuronxCompiler(options()).compile(adding).payload)
+    assert (made.target, made.lnc, made.version, made.stablehlo) == ("trn2", 2, "2.27.5334.0+f702b353", adding.stablehlo)
+    assert len(made.neff) > 1024
+
+
+def test_stablehlo_instead_of_hlo(options: Make, runs) -> None:
+    of = spec(4)
+    made = program([of], "%0 = stablehlo.negate %a0 : tensor<4xf32>", ["%0"], [of])
+    aliased = replace(made, signature=replace(made.signature, aliases=((0, 0),)))
+    compiled = NeuronxCompiler(options(neuronx_cc_input="stablehlo")).compile(aliased)
+    assert runs()[0]["argv"][1].endswith("/module.mlir")
+    assert compiled.blobs["module.mlir"].startswith(b"ML\xefR")
+
+
+def test_one_key_for_one_command_line(options: Make, adding: Program) -> None:
+    def key(**given: object) -> str:
+        made = options(**given)
+        return program_key(adding.digest, made.resolved_target, made, NeuronxCompiler(made)).digest
+
+    plain = key()
+    assert key(compiler_timeout=5, compiler_jobs=7) == plain
+    others = [key(lnc=1), key(target="trn1"), key(compiler_args="-O1"), key(neuronx_cc_input="stablehlo")]
+    flags = Options.resolve(
+        {"target": "trn2", "compiler": str(options().compiler)}, environ={"NEURON_CC_FLAGS": "--model-type=transformer"}
+    )
+    others.append(program_key(adding.digest, flags.resolved_target, flags, NeuronxCompiler(flags)).digest)
+    assert len({plain, *others}) == 6
+    identity = dict(NeuronxCompiler(options()).identity())
+    assert identity["version"] == "2.27.5334.0+f702b353" and identity["arguments"].startswith("--framework XLA --target trn2")
+
+
+def test_run_on_the_host_without_a_device(options: Make, adding: Program) -> None:
+    compiler = NeuronxCompiler(options())
+    executable = compiler.load(compiler.compile(adding).payload, adding.signature)
+    a, b = torch.randn(8), torch.randn(8)
+    with pytest.warns(NoDeviceWarning, match=r"ND141: no Neuron device: programs that neuronx-cc 2\.27\S+ compiled for trn2 run on"):
+        (result,) = executable([a, b])
+    assert torch.equal(result, a + b)
+    executable([a, b])  # a second warning would be an error here
+    again = compiler.load(compiler.compile(adding).payload, adding.signature)
+    assert torch.equal(again([a, a])[0], a + a)
+
+
+def test_never_on_the_host(options: Make, adding: Program) -> None:
+    compiler = NeuronxCompiler(options(emulate="never"))
+    payload = compiler.compile(adding).payload
+    with pytest.raises(CompilerMissingError, match="no Neuron device on this machine"):
+        compiler.load(payload, adding.signature)
+
+
+def test_without_a_compiler(tmp_path: Path, adding: Program) -> None:
+    with pytest.raises(CompilerMissingError, match="target 'trn2' needs its compiler: neuronx-cc is not on PATH") as caught:
+        compiler_for(Options.resolve({"target": "trn2"}, environ={}))
+    assert '{"emulate": "always"}' in caught.value.remedy
+    compiler = compiler_for(Options.resolve({"target": "trn2", "emulate": "always"}, environ={}))
+    assert isinstance(compiler, EmulatingCompiler)
+    a = torch.randn(8)
+    with pytest.warns(NoDeviceWarning, match="neuronx-cc is not on PATH, and emulate='always': programs for trn2 were not compiled for it"):
+        executable = compiler.load(compiler.compile(adding).payload, adding.signature)
+    assert torch.equal(executable([a, a])[0], a + a)
+
+
+CHOLESKY = "%0 = stablehlo.cholesky %a0, lower = true : tensor<4x4xf32>\n%1 = stablehlo.cholesky %0, lower = true : tensor<4x4xf32>"
+
+
+def refused() -> Program:
+    of = spec(4, 4)
+    made = program([of], CHOLESKY, ["%1"], [of])
+    rows = [OpSource(i, "", "c", "aten.linalg_cholesky_ex.default", SourceLine("net.py", 40 + i)) for i in range(2)]
+    return Program(made.stablehlo, made.signature, tuple(rows))
+
+
+def test_preflight_tells_everything_before_the_compiler_starts(options: Make, runs) -> None:
+    with pytest.raises(PreflightError, match="holds 2 things that the compiler for trn2 is published to refuse") as caught:
+        NeuronxCompiler(options()).compile(refused())
+    assert [(f.code, f.source.line) for f in caught.value.findings] == [("NCC_EVRF001", 40), ("NCC_EVRF001", 41)]
+    assert "net.py:40" in str(caught.value) and "net.py:41" in str(caught.value)
+    assert (caught.value.code, caught.value.transient, runs()) == ("ND022", False, [])
+    with pytest.raises(PreflightError):
+        EmulatingCompiler(options(), "").compile(refused())
+
+
+def test_the_compiler_refuses_what_preflight_lets_pass(options: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The double finds the op on its own: its message comes back with the user's line."""
+    monkeypatch.setattr("neuron_dynamo.compilers.neuronx.compiler.refuse", lambda *given: [])
+    with pytest.raises(CompilerError, match=r"\[NCC_EVRF001\] Operator cholesky is not supported") as caught:
+        NeuronxCompiler(options()).compile(refused())
+    assert caught.value.source == SourceLine("net.py", 40)
+    assert "aten.linalg_cholesky_ex.default %cholesky" in caught.value.op
+
+
+@pytest.mark.parametrize("release", ["2.26.99.0", "2.27.5334.0"])
+def test_an_older_compiler_keeps_32_bits(release: str, options: Make, runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    of = spec(dtype=torch.int64)
+    text = f"%0 = stablehlo.constant dense<{2**40}> : tensor<i64>\n%1 = stablehlo.add %a0, %0 : tensor<i64>"
+    monkeypatch.setenv("FAKE_NEURONX_CC_VERSION", release)
+    own = tmp_path / "neuronx-cc"
+    shutil.copy(str(options().compiler), own)
+    compiler = NeuronxCompiler(options(compiler=str(own)))
+    if release.startswith("2.26"):
+        with pytest.warns(CompilerWarning, match="ND143: for trn2, with fewer digits.*\n.*of which trn2 keeps 32 bits"):
+            compiler.compile(program([of], text, ["%1"], [of]))
+        assert "--native-int64" not in runs()[0]["argv"]
+    else:
+        compiler.compile(program([of], text, ["%1"], [of]))
+        assert "--native-int64" in runs()[0]["argv"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "says", "transient"),
+    [
+        ("exit70", r"refused the program: \[NCC_EVRF001\] Operator fake is not supported", False),
+        ("wordless", "exit code 70", False),
+        ("ncc:[NCC_ISGV902] odd", r"\[NCC_ISGV902\] odd", False),
+        ("killed", "SIGKILL", True),
+        ("aborted", "SIGABRT", True),
+        ("oom", "most often for want of memory", True),
+        ("disk", "full disk", True),
+        ("missing", "reported success, but its NEFF cannot be used: it is not there", True),
+        ("empty", "cannot be used: it is empty", True),
+        ("garbage", "its header says that it has", True),
+        ("partial", "its archive cannot be read", True),
+    ],
+)
+def test_failures(fault, says, transient, options, adding, runs, monkeypatch):
+    monkeypatch.setenv("FAKE_NEURONX_CC_FAULT", fault)
+    with pytest.raises(CompilerError, match=says) as caught:
+        NeuronxCompiler(options()).compile(adding)
+    assert caught.value.transient == transient and "what to do" in str(caught.value)
+    assert not Path(runs()[0]["cwd"]).exists()
+
+
+def test_a_flood_of_words(options: Make, adding: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_NEURONX_CC_FAULT", "flood")
+    log = NeuronxCompiler(options()).compile(adding).log
+    assert log.count("o" * 1023) == log.count("e" * 1023) == 1024
+
+
+def test_a_compiler_that_hangs(options: Make, adding: Program, runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_NEURONX_CC_FAULT", "hang")
+    compiler = NeuronxCompiler(options(compiler_timeout=4))
+    with pytest.raises(CompilerError, match="the limit that option 'compiler_timeout' sets") as caught:
+        compiler.compile(adding)
+    assert caught.value.transient and not Path(runs()[0]["cwd"]).exists()
+    pids = (tmp_path / "runs.pid").read_text().split()
+    assert not any(Path(f"/proc/{pid}").exists() and "sleep" in Path(f"/proc/{pid}/cmdline").read_text() for pid in pids)
+
+
+def test_a_scratch_folder_that_is_not_there(options: Make, adding: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = NeuronxCompiler(options())
+    monkeypatch.setattr("tempfile.tempdir", "/proc/nowhere")
+    with pytest.raises(CompilerError, match="could not be run") as caught:
+        compiler.compile(adding)
+    assert caught.value.transient and "TMPDIR" in caught.value.remedy
+
+
+def test_compiles_at_one_time(options: Make, adding: Program, runs) -> None:
+    """One slot: the second compile waits for the first, and both have directories of their own."""
+    compiler = NeuronxCompiler(options(compiler_jobs=1))
+    threads = [threading.Thread(target=compiler.compile, args=(adding,)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert len({run["cwd"] for run in runs()}) == 2 and all(run["files"] == ["module.hlo.pb"] for run in runs())
+
+
+def test_progress(options: Make, adding: Program, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    NeuronxCompiler(options()).compile(adding)
+    quiet = capfd.readouterr().err
+    monkeypatch.setattr("neuron_dynamo.compilers.neuronx.progress._QUIET", 0.0)
+    NeuronxCompiler(options()).compile(adding)
+    shown = capfd.readouterr().err
+    assert "neuron_dynamo: neuronx-cc 2.27.5334.0+f702b353, trn2: " in shown and ": done after " in shown
+    assert "done" not in quiet or "2 s" in quiet  # a busy machine may take the two seconds
+    monkeypatch.setenv("FAKE_NEURONX_CC_FAULT", "wordless")
+    with pytest.raises(CompilerError):
+        NeuronxCompiler(options()).compile(adding)
+    assert ": failed after " in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda data: data[:-1], "checksum"),
+        (lambda data: data[:40] + b"\0" + data[41:], "corrupt"),
+        (lambda data: b"NDNEFF1\n{}\n" + data, "header cannot be read"),
+        (lambda data: b"something else", "does not begin as a Neuron artifact"),
+        (lambda data: data[:-5] + bytes(5), "checksum"),
+    ],
+)
+def test_damaged_artifacts(damage, says, options, adding):
+    body = neff_writer.archive({"kelf-a.json": b"{}"})
+    payload = NeuronArtifact(neff_writer.header(body, 2) + body, adding.stablehlo, "trn2", 2, "2.27").pack()
+    compiler = NeuronxCompiler(options())
+    compiler.load(payload, adding.signature)
+    with pytest.raises(CompilerError, match=says):
+        compiler.load(damage(payload), adding.signature)
+
+
+@pytest.mark.parametrize("form", ["hlo", "stablehlo"])
+def test_with_the_real_compiler(form: str, adding: Program) -> None:
+    """Runs where the AWS Neuron SDK's neuronx-cc is on PATH."""
+    path = shutil.which("neuronx-cc", path=REAL_PATH)
+    if path is None:
+        pytest.skip("the real neuronx-cc is not on PATH")
+    compiler = NeuronxCompiler(Options.resolve({"target": "trn2", "compiler": path, "neuronx_cc_input": form}, environ={}))
+    made = unpack(compiler.compile(adding).payload)
+    assert made.version == dict(compiler.identity())["version"] and len(made.neff) > 1024

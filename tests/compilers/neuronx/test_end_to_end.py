@@ -1,0 +1,96 @@
+"""`options={"target": "trn2"}` on a machine with (the double of) the compiler and no device: compiled, cached, run on the host."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+import neuron_dynamo
+from neuron_dynamo.errors import CompilerError, NoDeviceWarning
+from neuron_dynamo.options import Options
+
+
+class Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(8, 16), torch.nn.Linear(16, 2)
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls.add_(1)
+        return self.second(torch.nn.functional.gelu(self.first(x)))
+
+
+def train(model: torch.nn.Module, step: object) -> list[float]:
+    torch.manual_seed(1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for _ in range(3):
+        loss = step(torch.randn(4, 8)).square().mean()  # type: ignore[operator]
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+def twins() -> tuple[Net, Net]:
+    one, two = Net(), Net()
+    two.load_state_dict(one.state_dict())
+    return one, two
+
+
+@pytest.mark.parametrize("form", ["hlo", "stablehlo"])
+def test_training(form: str, neuronx_cc: Path, runs) -> None:
+    given = {"target": "trn2", "compiler": str(neuronx_cc), "neuronx_cc_input": form, "fallback": "error"}
+    eager, ours = twins()
+    expected = train(eager, eager)
+    with pytest.warns(NoDeviceWarning, match="ND141"):
+        losses = train(ours, torch.compile(ours, backend="neuron", options=given))
+    torch.testing.assert_close(losses, expected)
+    assert ours.calls == 3
+    assert [row["argv"][0] for row in runs()] == ["compile"] * 2  # forward and backward
+    assert {graph.kind: graph.cache for graph in neuron_dynamo.reports()} == {"forward": "miss", "backward": "miss"}
+
+    torch._dynamo.reset()
+    _, again = twins()
+    torch.compile(again, backend="neuron", options=given)(torch.randn(4, 8)).sum().backward()
+    assert len(runs()) == 2, "the second time they come from the cache"
+
+
+def test_what_the_compiler_refuses_names_the_users_line(neuronx_cc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "[ERROR] [NCC_EVRF001] Operator sine is not supported\n%sine.9 = f32[4]{0} sine(%p0)"
+    monkeypatch.setenv("FAKE_NEURONX_CC_FAULT", f"ncc:{said}")
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return torch.sin(x)
+
+    compiled = torch.compile(model, backend="neuron", options={"target": "trn2", "compiler": str(neuronx_cc), "cache": "off"})
+    with pytest.raises(CompilerError, match=r"\[NCC_EVRF001\] Operator sine") as caught:
+        compiled(torch.randn(4))
+    error = caught.value.inner_exception if hasattr(caught.value, "inner_exception") else caught.value
+    assert error.source is not None and error.source.file == __file__ and error.source.code == "return torch.sin(x)"
+
+
+def test_with_neither_compiler_nor_device() -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return x.exp() + 1
+
+    x = torch.randn(4)
+    with pytest.raises(Exception, match="ND021: target 'trn2' needs its compiler"):
+        torch.compile(model, backend="neuron", options={"target": "trn2"})(x)
+    torch._dynamo.reset()
+    with pytest.warns(NoDeviceWarning, match="programs for trn2 were not compiled for it, and run on the host"):
+        result = torch.compile(model, backend="neuron", options={"target": "trn2", "emulate": "always"})(x)
+    torch.testing.assert_close(result, model(x))
+
+
+def test_bad_arguments_are_told_before_anything_is_lowered(neuronx_cc: Path) -> None:
+    given = {"target": "trn2", "compiler": str(neuronx_cc), "compiler_args": "--output x"}
+    assert Options.resolve(given, environ={}).compiler_args == ("--output", "x")
+    with pytest.raises(Exception, match="ND001: compiler_args holds '--output x'"), warnings.catch_warnings():
+        torch.compile(torch.sin, backend="neuron", options=given)(torch.randn(3))
+    assert neuron_dynamo.reports() == []
