@@ -8,21 +8,21 @@ no shared file system is needed.
 
 from __future__ import annotations
 
-import threading
+import contextlib
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from neuron_dynamo.cache.entry import BadEntry
 from neuron_dynamo.errors import WarmupError
+from neuron_dynamo.warmup.fleet_worker import compile_here
 from neuron_dynamo.warmup.planning import Item, longest_first
-from neuron_dynamo.warmup.process import WorkerProcess
+from neuron_dynamo.warmup.protocol import Done
 from neuron_dynamo.warmup.summary import Outcome
-from neuron_dynamo.warmup.worker import Done, Task, publish
+from neuron_dynamo.warmup.worker import Task, publish
 
 _ATTEMPTS = 2
 _POLL_SECONDS = 2.0
-_here = threading.local()
 
 
 def compile_on_cluster(items: Sequence[Item], scheduler: str, timeout: float | None = None, patience: float = 60.0) -> Iterator[Outcome]:
@@ -41,8 +41,7 @@ def compile_on_cluster(items: Sequence[Item], scheduler: str, timeout: float | N
     except (OSError, TimeoutError, ValueError) as error:
         raise WarmupError(f"the Dask scheduler {scheduler} does not answer: {error}", remedy="start one: dask scheduler") from error
     with client:
-        client.wait_for_workers(1, timeout=patience)
-        largest = _offered(client, scheduler)
+        largest = _wait_for_offer(client, scheduler, patience)
         queue = [(item, 1) for item in longest_first(items)]
         running: dict[Any, tuple[Item, int]] = {}
         alone_since: float | None = None
@@ -61,35 +60,42 @@ def compile_on_cluster(items: Sequence[Item], scheduler: str, timeout: float | N
                     queue.append((item, attempt + 1))
                 else:
                     yield Outcome(item, done.status, done.message, done.seconds, attempt)
-            if client.scheduler_info(n_workers=-1)["workers"]:
+            if _offered(client) >= max((_memory(item, largest) for item, _ in running.values()), default=0.0):
                 alone_since = None
             elif alone_since is None:
                 alone_since = time.monotonic()
             elif time.monotonic() - alone_since > patience:
                 for item, attempt in running.values():
-                    yield Outcome(item, "failed", f"the cluster {scheduler} has no worker left", 0.0, attempt)
+                    yield Outcome(item, "failed", f"no worker of {scheduler} is left that offers what it takes", 0.0, attempt)
                 client.cancel(list(running))
                 return
 
 
-def _offered(client: Any, scheduler: str) -> float:
-    """The memory in bytes that the largest worker offers."""
-    offers = [worker["resources"] for worker in client.scheduler_info(n_workers=-1)["workers"].values()]
-    memory = [offer["memory"] for offer in offers if offer.get("compile") and offer.get("memory")]
-    if not memory:
+def _wait_for_offer(client: Any, scheduler: str, patience: float) -> float:
+    """The memory in bytes that the largest worker offers, once there is one. Raises WarmupError."""
+    with contextlib.suppress(TimeoutError):
+        client.wait_for_workers(1, timeout=patience)
+    largest = _offered(client)
+    if not largest:
         raise WarmupError(
             f"no worker of {scheduler} offers the resources 'compile' and 'memory'",
             remedy=f'start workers so: dask worker {scheduler} --resources "compile=2 memory=16e9"',
         )
-    return float(max(memory))
+    return largest
+
+
+def _offered(client: Any) -> float:
+    """The memory in bytes of the largest worker that compiles, 0 without one."""
+    offers = [worker["resources"] for worker in client.scheduler_info(n_workers=-1)["workers"].values()]
+    return max((float(offer.get("memory", 0)) for offer in offers if offer.get("compile")), default=0.0)
+
+
+def _memory(item: Item, largest: float) -> float:
+    return min(float(item.memory), largest)
 
 
 def _submit(client: Any, item: Item, attempt: int, largest: float, timeout: float | None) -> Any:
-    try:
-        task = Task(item.name, item.key, item.options, item.wanted.program()).to_json()
-    except OSError as error:
-        return client.submit(_lost, str(error), pure=False)
-    memory = min(float(item.memory), largest)
+    task = Task(item.name, item.key, item.options, item.wanted.program()).to_json()
     send = not item.options.cache_remote
     return client.submit(
         compile_here,
@@ -97,31 +103,10 @@ def _submit(client: Any, item: Item, attempt: int, largest: float, timeout: floa
         send,
         int(largest),
         timeout,
-        resources={"compile": 1, "memory": memory},
+        resources={"compile": 1, "memory": _memory(item, largest)},
         key=f"neuron-dynamo-{item.key.digest}-{attempt}-{time.time_ns()}",
         pure=False,
     )
-
-
-def _lost(error: str) -> dict[str, Any]:
-    return Done("failed", error).to_json()
-
-
-def compile_here(task: dict[str, Any], send: bool, limit: int, timeout: float | None) -> dict[str, Any]:
-    """What a Dask worker runs: one task, in the compiling process of this thread."""
-    worker: WorkerProcess | None = getattr(_here, "worker", None)
-    if worker is None or not worker.alive:
-        if worker is not None:
-            worker.close()
-        worker = _here.worker = WorkerProcess(limit)
-    watch = threading.Timer(timeout or 0.0, worker.kill, (f"the compile took more than {timeout:g} seconds",)) if timeout else None
-    if watch is not None:
-        watch.start()
-    try:
-        return worker.compile(Task.from_json(task), send).to_json()
-    finally:
-        if watch is not None:
-            watch.cancel()
 
 
 def _result(future: Any, item: Item) -> Done:

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from neuron_dynamo.warmup.planning import Item, longest_first
 from neuron_dynamo.warmup.process import WorkerProcess
+from neuron_dynamo.warmup.protocol import Done
 from neuron_dynamo.warmup.summary import Outcome
-from neuron_dynamo.warmup.worker import Done, Task
+from neuron_dynamo.warmup.worker import Task
 
 _ATTEMPTS = 2
 _WATCH_SECONDS = 0.2
@@ -91,17 +92,18 @@ class _Schedule:
             self._changed.notify_all()
 
 
-class _Slot(threading.Thread):
+class _Slot:
     """One place for a worker process; it takes work until none is left."""
 
     def __init__(self, schedule: _Schedule, limit: int, results: queue.SimpleQueue[Outcome]) -> None:
-        super().__init__(daemon=True)
+        self.thread = threading.Thread(target=self._work, daemon=True)
         self._schedule, self._limit, self._results = schedule, limit, results
         self._worker: WorkerProcess | None = None
         self._started: float | None = None
+        self._stopped = False
         self._guard = threading.Lock()
 
-    def run(self) -> None:
+    def _work(self) -> None:
         while (work := self._schedule.take()) is not None:
             done = self._attempt(work)
             again = done.status == "failed" and done.transient and work.attempts < _ATTEMPTS
@@ -114,6 +116,8 @@ class _Slot(threading.Thread):
         try:
             task = Task(work.item.name, work.item.key, work.item.options, work.item.wanted.program())
             with self._guard:
+                if self._stopped:
+                    return Done("failed", "the warm-up was stopped")
                 if self._worker is None or not self._worker.alive:
                     self._close()
                     self._worker = WorkerProcess(self._limit)
@@ -121,7 +125,7 @@ class _Slot(threading.Thread):
         except OSError as error:
             return Done("failed", f"{type(error).__name__}: {error}", transient=True)
         try:
-            return worker.compile(task)
+            return worker.compile(task.to_json())
         finally:
             with self._guard:
                 self._started = None
@@ -140,6 +144,12 @@ class _Slot(threading.Thread):
             else:
                 self._close()
 
+    def stop(self) -> None:
+        """End the worker, and start none again."""
+        with self._guard:
+            self._stopped = True
+        self.end("the warm-up was stopped")
+
     def _close(self) -> None:
         if self._worker is not None:
             self._worker.close()
@@ -157,8 +167,9 @@ def compile_locally(items: Sequence[Item], jobs: int, memory: int, timeout: floa
     slots = [_Slot(schedule, memory, results) for _ in range(min(jobs, len(items)))]
     over = threading.Event()
     watcher = threading.Thread(target=_watch, args=(slots, memory, timeout, over), daemon=True)
+    threads = [*(slot.thread for slot in slots), watcher]
     try:
-        for thread in (*slots, watcher):
+        for thread in threads:
             thread.start()
         for _ in items:
             yield results.get()
@@ -166,8 +177,8 @@ def compile_locally(items: Sequence[Item], jobs: int, memory: int, timeout: floa
         schedule.stop()
         over.set()
         for slot in slots:
-            slot.end("the warm-up was stopped")
-        for thread in (*slots, watcher):
+            slot.stop()
+        for thread in threads:
             thread.join()
 
 

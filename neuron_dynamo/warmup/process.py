@@ -10,9 +10,11 @@ import subprocess
 import sys
 import tempfile
 import threading
+from typing import Any
 
-from neuron_dynamo.warmup.worker import Done, Task
+from neuron_dynamo.warmup.protocol import Done
 
+COMMAND = (sys.executable, "-P", "-m", "neuron_dynamo.warmup.worker")
 _TAIL = 2000
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -27,7 +29,7 @@ class WorkerProcess:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("NEURON_DYNAMO_COLLECT")}
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  (closed in close)
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "neuron_dynamo.warmup.worker", str(limit)],
+            [*COMMAND, str(limit)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -53,9 +55,9 @@ class WorkerProcess:
         except (OSError, IndexError):
             return 0
 
-    def compile(self, task: Task, send: bool = False) -> Done:
-        """See worker.compile_task. Raises nothing."""
-        request = json.dumps({"task": task.to_json(), "send": send}).encode() + b"\n"
+    def compile(self, task: dict[str, Any], send: bool = False) -> Done:
+        """worker.compile_task of the `task` that this describes. Raises nothing."""
+        request = json.dumps({"task": task, "send": send}).encode() + b"\n"
         assert self._process.stdin is not None and self._process.stdout is not None
         answer = b""
         with contextlib.suppress(OSError, ValueError):  # the process, or the pipe to it, is gone

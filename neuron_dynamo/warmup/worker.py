@@ -29,6 +29,7 @@ from neuron_dynamo.errors import CacheMissError, CompilerError, NeuronDynamoErro
 from neuron_dynamo.lowering.program import Program, Signature
 from neuron_dynamo.options import Options
 from neuron_dynamo.recording import describe, restored_options
+from neuron_dynamo.warmup.protocol import Done
 
 
 @dataclass(frozen=True)
@@ -54,31 +55,6 @@ class Task:
         """Inverse of `to_json`. Raises LookupError, TypeError or ValueError for anything else."""
         program = Program(base64.b85decode(data["stablehlo"]), Signature.from_json(data["signature"]))
         return Task(data["graph"], CacheKey.from_json(data["key"]), restored_options(data["options"]), program)
-
-
-@dataclass(frozen=True)
-class Done:
-    """What became of one attempt at a task. `entry` is the cache entry, file by file, where it was to be sent back.
-
-    `status` is hit, compiled or failed; a failure that is `transient` may well be none at the next attempt. `seconds` is the time
-    of the compile, `peak` the worker's highest resident memory so far in bytes.
-    """
-
-    status: str
-    message: str = ""
-    transient: bool = False
-    seconds: float = 0.0
-    peak: int = 0
-    entry: dict[str, bytes] | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        entry = None if self.entry is None else {name: base64.b85encode(data).decode() for name, data in self.entry.items()}
-        return {**vars(self), "entry": entry}
-
-    @staticmethod
-    def from_json(data: dict[str, Any]) -> Done:
-        entry = data["entry"]
-        return Done(**{**data, "entry": entry and {name: base64.b85decode(text) for name, text in entry.items()}})
 
 
 def compile_task(task: Task, send: bool = False) -> Done:
