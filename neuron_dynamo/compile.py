@@ -13,11 +13,13 @@ from torch.fx import GraphModule, Node
 from neuron_dynamo import passes, report
 from neuron_dynamo.cache import PROGRAM, Artifact, Cache, CacheKey, program_key
 from neuron_dynamo.cache.counters import count
+from neuron_dynamo.cache.failures import remembering
+from neuron_dynamo.cache.loading import load
 from neuron_dynamo.collecting import collecting, fake_mode
 from neuron_dynamo.compilers import compiler_for
-from neuron_dynamo.compilers.base import Compiled, Compiler
+from neuron_dynamo.compilers.base import Compiled
 from neuron_dynamo.dump import dump
-from neuron_dynamo.errors import CompilerError, CompilerMissingError
+from neuron_dynamo.errors import CompilerMissingError
 from neuron_dynamo.fallback import check_placement
 from neuron_dynamo.logs import announce
 from neuron_dynamo.lowering.program import Program
@@ -113,7 +115,7 @@ def _lower(
 
 def _program_report(lowered: Lowered, level: str, key: CacheKey | None, options: Options) -> ProgramReport:
     digest, cache_dir = key.digest if key is not None else "", str(options.cache_path)
-    return ProgramReport(digest, level, lowered.program.stablehlo, lowered.level, key, lowered.key, cache_dir)
+    return ProgramReport(digest, level, lowered.program.stablehlo, lowered.level, key, lowered.key, cache_dir, lowered.graph)
 
 
 def _aliases(gm: GraphModule, sources: Sources, made: Results) -> tuple[tuple[int, int], ...]:
@@ -217,7 +219,7 @@ def obtain(program: Program, options: Options, outcome: GraphReport) -> tuple[Ex
     key = program_key(program.digest, options.resolved_target, options, compiler)
 
     def make() -> Artifact:
-        with outcome.stage("compile"):
+        with remembering(cache, key, program), outcome.stage("compile"):
             count("compiles")
             made = Compiled.of(compiler.compile(program))
         return Artifact(made.payload, program.signature, dict(outcome.timings), made.log, {PROGRAM: program.stablehlo, **made.blobs})
@@ -229,16 +231,7 @@ def obtain(program: Program, options: Options, outcome: GraphReport) -> tuple[Ex
         if found.level == "miss":
             with outcome.stage("load"):
                 return compiler.load(found.artifact.payload, found.artifact.signature), key, found.level
-        executable = _load(compiler, found.artifact, cache, key, outcome)
+        with outcome.stage("load"):
+            executable = load(compiler, found, cache, key, program.signature)
         if executable is not None:
             return executable, key, found.level
-
-
-def _load(compiler: Compiler, artifact: Artifact, cache: Cache, key: CacheKey, outcome: GraphReport) -> Executable | None:
-    """The artifact made runnable, or None (and the entry put aside) where the compiler refuses it."""
-    try:
-        with outcome.stage("load"):
-            return compiler.load(artifact.payload, artifact.signature)
-    except CompilerError as error:
-        cache.reject(key, str(error))
-        return None

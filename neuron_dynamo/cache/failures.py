@@ -9,15 +9,22 @@ replays them to everybody should not be what nobody cleans up.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
 
 from neuron_dynamo import errors
+from neuron_dynamo.cache.counters import count
 from neuron_dynamo.cache.entry import PROGRAM, Artifact, BadEntry
 from neuron_dynamo.cache.key import CacheKey
 from neuron_dynamo.errors import CompilerError, SourceLine
 from neuron_dynamo.lowering.program import Program
+
+if TYPE_CHECKING:
+    from neuron_dynamo.cache.store import Cache
 
 MAX_AGE = 7 * 24 * 3600.0
 """Seconds for which a failure is remembered."""
@@ -92,6 +99,40 @@ class Failure:
 def failure_key(key: CacheKey) -> CacheKey:
     """The key of the failure to make the artifact of `key`."""
     return CacheKey((("kind", "failure"), *(part for part in key.parts if part[0] != "kind")))
+
+
+def recall(cache: Cache, key: CacheKey) -> Failure | None:
+    """What is remembered of the compiler's failure to make the artifact of `key`, unless it is to be asked again."""
+    artifact = cache.own(failure_key(key))
+    if artifact is None:
+        return None
+    try:
+        failure = Failure.from_artifact(artifact)
+    except BadEntry as error:
+        cache.reject(failure_key(key), str(error))
+        return None
+    return failure if failure.fresh else None
+
+
+@contextlib.contextmanager
+def remembering(cache: Cache, key: CacheKey, program: Program) -> Iterator[None]:
+    """The block compiles `program`: a CompilerError that it raises is remembered, unless it is transient; if it succeeds, an older one is
+    forgotten.
+
+    Where one is remembered already, that is raised instead of entering the block.
+    """
+    known = recall(cache, key)
+    if known is not None:
+        count("remembered")
+        raise known.error()
+    try:
+        yield
+    except CompilerError as error:
+        count("failures")
+        if not error.transient:
+            cache.keep_own(failure_key(key), Failure.of(error, key).to_artifact(program))
+        raise
+    cache.drop_own(failure_key(key))
 
 
 def _duration(seconds: float) -> str:

@@ -7,6 +7,7 @@ entry of one stays there; it is passed over, and what is made in its place goes 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from neuron_dynamo.cache.key import CacheKey
 from neuron_dynamo.cache.local import LocalStore
 from neuron_dynamo.cache.trouble import warn_once
 
+_shunned: set[str] = set()
+
 
 class Layers:
     """Read-only cache directories, nearest first. Trouble with one costs a CacheWarning for each process and layer."""
@@ -23,11 +26,9 @@ class Layers:
     def __init__(self, roots: Sequence[Path]) -> None:
         self._stores = [LocalStore(root) for root in roots]
 
-    def read(self, key: CacheKey, rejected: frozenset[Path] = frozenset()) -> tuple[Artifact, Path] | None:
-        """The verified artifact of `key` in the first layer that has a good one, and that layer; those `rejected` are passed over."""
-        for store in self._stores:
-            if store.root in rejected:
-                continue
+    def read(self, key: CacheKey) -> Artifact | None:
+        """The verified artifact of `key` in the first layer that has a good one."""
+        for store in self._stores if key.digest not in _shunned else ():
             place = f"cache layer {store.root}"
             try:
                 artifact = store.read(key)
@@ -41,5 +42,19 @@ class Layers:
                 warn_once(place, "directory", f"{error}; work goes on without it")
             else:
                 if artifact is not None:
-                    return artifact, store.root
+                    return artifact
         return None
+
+    def peek(self, key: CacheKey) -> Artifact | None:
+        """What `read` returns; counts and warns nothing."""
+        for store in self._stores if key.digest not in _shunned else ():
+            with contextlib.suppress(BadEntry, OSError):
+                artifact = store.read(key)
+                if artifact is not None:
+                    return artifact
+        return None
+
+    @staticmethod
+    def shun(key: CacheKey) -> None:
+        """Not serve any layer's entry of `key` again in this process: it could not be loaded."""
+        _shunned.add(key.digest)

@@ -120,6 +120,15 @@ class LocalStore:
             os.utime(destination, follow_symlinks=False)  # its age in quarantine begins
         return destination
 
+    def remove(self, key: CacheKey) -> None:
+        """Take the entry of `key` away, if there is one and it is not of a newer format."""
+        path = self.entry_path(key)
+        if os.path.lexists(path) and not self._is_newer(path):
+            trash = layout.make_folder(self.root, self.root / layout.TMP) / (layout.unique_name(key.digest) + layout.TRASH)
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(path, trash)
+            layout.remove_flat(trash)
+
     def stored_keys(self) -> Iterator[CacheKey]:
         """Keys of all entries whose manifest is intact, in no particular order."""
         for path in layout.version_folder(self.root).glob(f"*/*/{MANIFEST}"):
@@ -159,7 +168,7 @@ class LocalStore:
             if lock is not None:
                 break
         try:
-            os.mkdir(draft, 0o775)
+            layout.mkdir(self.root, draft)
             yield draft
         finally:
             layout.remove_flat(draft)

@@ -54,19 +54,24 @@ class RemoteLevel:
         """Whether the remote holds something under `key`; False where it fails."""
         return key.digest not in self._bad and self._ask(lambda: self._store.has(key), False)
 
-    def write(self, key: CacheKey, artifact: Artifact) -> None:
-        """Upload the entry, where uploads are wanted and the remote has none or a bad one."""
+    def write(self, key: CacheKey, artifact: Artifact, *, replace: bool = False) -> None:
+        """Upload the entry, where uploads are wanted and the remote has none or a bad one, or it is to be replaced."""
         if not self._uploads:
             return
-        if self._ask(lambda: self._store.write(key, artifact, replace=key.digest in self._bad), False, uploading=True):
+        replace = replace or key.digest in self._bad
+        if self._ask(lambda: self._store.write(key, artifact, replace=replace), False, uploading=True):
             self._bad.discard(key.digest)
             count("uploaded")
 
     def reject(self, key: CacheKey, reason: str) -> None:
         """Not serve the remote's entry of `key` again in this process; the next upload takes its place."""
-        self._bad.add(key.digest)
+        self.shun(key)
         count("quarantined")
         warn_once(self._place, key.digest, f"entry {key.digest} is bad and was ignored: {reason}")
+
+    def shun(self, key: CacheKey) -> None:
+        """What `reject` does, without a word: its copy here was rejected already."""
+        self._bad.add(key.digest)
 
     @property
     def _place(self) -> str:

@@ -43,6 +43,7 @@ _memory: dict[Path, MemoryStore] = {}
 _warned: set[tuple[Path, str]] = set()
 _refreshed: set[tuple[Path, str]] = set()
 _rejected: dict[tuple[Path, str], tuple[int, int] | None] = {}
+_borrowed: set[tuple[Path, str]] = set()
 _headroom: dict[Path, int] = {}
 
 _SHARES = 16
@@ -144,14 +145,17 @@ class Cache:
         return artifact if artifact is not None else self._layers.peek(key)
 
     def put(self, key: CacheKey, artifact: Artifact) -> None:
-        """Keep `artifact` under `key`: in mode `on` also on disk and at the remote, in `refresh` in place of what is there, in `off` not at all."""
+        """Keep `artifact` under `key`; in the modes `on` and `refresh` also on disk and at the remote.
+
+        In mode `refresh` it takes the place of what is there; in mode `off` nothing is kept.
+        """
         if self._mode != "off":
             self._keep(key, artifact)
             self._upload(key, artifact)
 
     def own(self, key: CacheKey) -> Artifact | None:
-        """What memory or the writable directory holds under `key`, neither layers nor the remote; nothing in the modes `off` and `refresh`."""
-        if self._mode == "off" or self._is_to_be_made_anew(key):
+        """What memory or the writable directory has of `key`, not layers nor the remote; nothing in the modes `off` and `refresh`."""
+        if self._mode in ("off", "refresh"):
             return None
         artifact = self._memory.read(key)
         return artifact if artifact is not None else self._read_local(key)
@@ -161,7 +165,6 @@ class Cache:
         if self._mode == "off":
             return
         self._memory.write(key, artifact)
-        _refreshed.add((self._local.root, key.digest))
         if self.writable:
             self._write_local(key, artifact, in_place=True)
 
@@ -179,6 +182,7 @@ class Cache:
             self._remote.write(key, artifact, replace=self._mode == "refresh")
 
     def _keep(self, key: CacheKey, artifact: Artifact) -> None:
+        _borrowed.discard((self._local.root, key.digest))
         self._memory.write(key, artifact)
         if self._mode == "refresh":
             _refreshed.add((self._local.root, key.digest))
@@ -202,7 +206,8 @@ class Cache:
 
     def nearest(self, key: CacheKey) -> CacheKey | None:
         """The stored key that differs from `key` in the fewest parts, or None if the directory holds no entry."""
-        return min(self._local.stored_keys(), key=lambda other: (len(key.differing(other)), other.digest), default=None)
+        candidates = (other for other in self._local.stored_keys() if other.kind == key.kind)
+        return min(candidates, key=lambda other: (len(key.differing(other)), other.digest), default=None)
 
     def _find(self, key: CacheKey) -> Lookup:
         """What `lookup` answers, uncounted."""
@@ -217,10 +222,11 @@ class Cache:
                     self._write_local(key, artifact)
             if artifact is None:
                 artifact, level = self._layers.read(key), "layer"
+                _borrowed.add((self._local.root, key.digest))
             if artifact is None:
                 return _MISS
             self._memory.write(key, artifact)
-        elif self.writable:
+        elif self.writable and (self._local.root, key.digest) not in _borrowed:
             self._write_local(key, artifact)  # the directory may have been emptied, or not have been writable before
         mega_cache.record(key, self.peek)
         return Lookup(level, artifact)
@@ -233,6 +239,7 @@ class Cache:
         if artifact is None:
             return _MISS
         self._memory.write(key, artifact)
+        _borrowed.discard((self._local.root, key.digest))
         if self._mode != "readonly":
             self._write_local(key, artifact)
         mega_cache.record(key, self.peek)
