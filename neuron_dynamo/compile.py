@@ -114,8 +114,9 @@ def _lower(
 
 
 def _program_report(lowered: Lowered, level: str, key: CacheKey | None, options: Options) -> ProgramReport:
-    digest, cache_dir = key.digest if key is not None else "", str(options.cache_path)
-    return ProgramReport(digest, level, lowered.program.stablehlo, lowered.level, key, lowered.key, cache_dir, lowered.graph)
+    digest, cache_dir, program = key.digest if key is not None else "", str(options.cache_path), lowered.program
+    about = (lowered.level, key, lowered.key, cache_dir, lowered.graph, program.sources, program.signature.aliases)
+    return ProgramReport(digest, level, program.stablehlo, *about)
 
 
 def _aliases(gm: GraphModule, sources: Sources, made: Results) -> tuple[tuple[int, int], ...]:

@@ -15,6 +15,7 @@ from neuron_dynamo.errors import SourceLine
 
 if TYPE_CHECKING:
     from neuron_dynamo.cache.key import CacheKey
+    from neuron_dynamo.lowering.program import OpSource
 
 _LEVELS = ("restored", "memory", "disk", "layer", "remote", "miss")
 """Where a thing may come from, by what it costs."""
@@ -49,7 +50,8 @@ class ProgramReport:
 
     `lowered` is where the Program came from: the cache level, `miss` where the graph was lowered, `restored` where nothing was looked
     up because PyTorch's AOTAutogradCache had the whole graph. `why` tells, after a `miss`, what in the cache came nearest.
-    `graph` is the canonical text of the FX graph behind the Program, or why it has none.
+    `graph` is the canonical text of the FX graph behind the Program, or why it has none; `sources` and `aliases` are the Program's own
+    (empty for a restored graph).
     """
 
     key: str
@@ -60,6 +62,8 @@ class ProgramReport:
     program_key: CacheKey | None = field(default=None, repr=False)
     cache_dir: str = field(default="", repr=False)
     graph: str = field(default="", repr=False)
+    sources: tuple[OpSource, ...] = field(default=(), repr=False)
+    aliases: tuple[tuple[int, int], ...] = field(default=(), repr=False)
 
     @property
     def why(self) -> str:
