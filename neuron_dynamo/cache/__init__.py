@@ -10,7 +10,7 @@ from neuron_dynamo.cache.counters import CacheStats, stats
 from neuron_dynamo.cache.entry import PROGRAM, Artifact
 from neuron_dynamo.cache.explain import explain
 from neuron_dynamo.cache.key import CacheKey, program_key
-from neuron_dynamo.cache.listing import entries, show
+from neuron_dynamo.cache.listing import Entry, entries, show
 from neuron_dynamo.cache.selftest import selftest
 from neuron_dynamo.cache.store import Cache, Lookup
 from neuron_dynamo.cache.usage import usage, where
@@ -22,6 +22,7 @@ __all__ = [
     "Cache",
     "CacheKey",
     "CacheStats",
+    "Entry",
     "Lookup",
     "entries",
     "explain",

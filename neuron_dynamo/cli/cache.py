@@ -11,8 +11,8 @@ from typing import Any
 
 from neuron_dynamo.cli.cache_explain import add_actions
 from neuron_dynamo.cli.output import console, print_json, table
-from neuron_dynamo.units import parse_size, parse_span, readable_size
 from neuron_dynamo.errors import InspectError
+from neuron_dynamo.units import parse_size, parse_span, readable_size
 
 BAD = 1
 """Exit code where an entry is bad, or a part of a bundle was refused."""
