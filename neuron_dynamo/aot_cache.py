@@ -193,9 +193,11 @@ def uncacheable_reason(graph: torch.nn.Module) -> str | None:
                 namespace = str(node.target).partition(".")[0]
                 if namespace not in _KNOWN_NAMESPACES:
                     return f"it calls the custom op {node.target}"
+            if node.op == "call_function" and not hasattr(node.target, "__module__"):
+                return f"it calls {node.target}, which no module holds"  # a method of a C type, such as a write to .data
             try:
                 check_node_safe(node)
-            except (BypassAOTAutogradCache, AttributeError) as reason:  # the latter for methods of C types, such as a write to .data
+            except BypassAOTAutogradCache as reason:
                 return str(reason)
     return None
 

@@ -11,12 +11,15 @@ import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch.fx import GraphModule
 
+from neuron_dynamo.ctc import make_ctc_loss_traceable
 from neuron_dynamo.errors import DeviceError, ModeError
 from neuron_dynamo.names import warn_of_rivals
 from neuron_dynamo.nested import make_attention_traceable
 from neuron_dynamo.options import Options
 
-make_attention_traceable()  # here, since Dynamo traces before it calls the backend
+# Here, since Dynamo traces before it calls the backend.
+make_attention_traceable()
+make_ctc_loss_traceable()
 
 
 def neuron(gm: GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None, mode: str | None = None) -> Any:
@@ -44,6 +47,7 @@ def _compile(gm: GraphModule, example_inputs: list[Any], options: Options) -> An
     from neuron_dynamo.passes.table import LazyTable
     from neuron_dynamo.recording import recording
     from neuron_dynamo.stored import admit, not_restored, restore
+    from neuron_dynamo.timing import backend_call, own_work
 
     def compiler(kind: str) -> Any:
         def run(graph: GraphModule, inputs: Sequence[Any]) -> Any:
@@ -57,12 +61,13 @@ def _compile(gm: GraphModule, example_inputs: list[Any], options: Options) -> An
             def static(graph: GraphModule, everything: bool) -> Any:
                 return compile_graph(graph, kind, options, sys.maxsize if everything else visible)
 
-            return compile_any(
-                graph,
-                static,
-                lambda node, reason: on_host(node, reason, kind, options),
-                {"kind": kind, "visible": visible},
-            )
+            with own_work():
+                return compile_any(
+                    graph,
+                    static,
+                    lambda node, reason: on_host(node, reason, kind, options),
+                    {"kind": kind, "visible": visible},
+                )
 
         return aot_compiler(run)
 
@@ -78,14 +83,14 @@ def _compile(gm: GraphModule, example_inputs: list[Any], options: Options) -> An
     open_recurrent(gm)
     if collecting() is None:
         fingerprint = aot_fingerprint(options, compiler_for(options))
-        settings = aot_cache_config(options, fingerprint, restore if spool is None else not_restored, gm)
+        settings = aot_cache_config(options, fingerprint, own_work()(restore if spool is None else not_restored), gm)
     else:  # an inspection wants every graph lowered, so none restored, and for targets too that nothing here compiles for
         settings = aot_cache_config(dataclasses.replace(options, cache="off"), "", restore, gm)
     # What this setting means to AOTAutograd: a draw that nothing reads is kept, because it advances the generator.
     keep_draws = torch._inductor.config.patch(fallback_random=options.rng == "eager")
     # Tokens that order effects are made inside the graph: AOTAutogradCache restores no graph that takes them as inputs.
     inner_tokens = torch._functorch.config.patch(unlift_effect_tokens=True)
-    with keep_draws, inner_tokens, settings as session:
+    with backend_call(), keep_draws, inner_tokens, settings as session:
         compiled = aot_autograd(
             fw_compiler=compiler("forward"),
             bw_compiler=compiler("backward"),

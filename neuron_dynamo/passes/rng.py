@@ -19,12 +19,14 @@ from torch.fx import Graph, GraphModule, Node
 from torch.utils.checkpoint import CheckpointPolicy
 
 from neuron_dynamo.passes.output_views import HOST
-from neuron_dynamo.runtime import draw as draw  # registers the ops
+from neuron_dynamo.runtime import draw as draw_ops  # registers the ops
 from neuron_dynamo.runtime.layout import copy_to_strides
 
 aten = torch.ops.aten
 ours = torch.ops.neuron_dynamo
 _DRAWS = {ours.rng_state.default: "random state", ours.draw.default: "drawn by eager PyTorch"}
+
+_OURS = frozenset(f"neuron_dynamo::{name}" for name in draw_ops.SCHEMAS)
 
 _FORWARD = ("is_forward", "must_be_in_forward")
 
@@ -95,7 +97,7 @@ def is_random(node: Node) -> bool:
 
 def is_ours(node: Node) -> bool:
     """Whether the node calls an op of runtime/draw.py."""
-    return isinstance(node.target, torch._ops.OpOverload) and node.target.namespace == "neuron_dynamo"
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.name in _OURS
 
 
 def _pin(node: Node, forward: bool) -> None:
