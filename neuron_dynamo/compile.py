@@ -114,7 +114,8 @@ def _lower(
 
 
 def _program_report(lowered: Lowered, level: str, key: CacheKey | None, options: Options) -> ProgramReport:
-    digest, cache_dir, program = key.digest if key is not None else "", str(options.cache_path), lowered.program
+    digest, cache_dir = key.digest if key is not None else "", str(options.cache_path) if options.cache != "off" else ""
+    program = lowered.program
     about = (lowered.level, key, lowered.key, cache_dir, lowered.graph, program.sources, program.signature.aliases)
     return ProgramReport(digest, level, program.stablehlo, *about)
 

@@ -70,6 +70,8 @@ class ProgramReport:
         """Reason of a miss, as the cache directory tells it now: the nearest older entry and the parts of the key that differ."""
         if self.cache != "miss" or self.cache_key is None:
             return ""
+        if not self.cache_dir:
+            return "the cache is off"
         from neuron_dynamo.cache.explain import why_missed
 
         return why_missed(self.cache_key, self.cache_dir)
