@@ -192,6 +192,5 @@ def _watch(slots: Sequence[_Slot], memory: int, timeout: float | None, over: thr
         if total > memory:
             # An idle worker can go at no loss; else the largest is the one that has outgrown its estimate.
             slot, resident, _ = max(held, key=lambda entry: (entry[2] is None and entry[1] > 0, entry[1]))
-            slot.end(
-                f"the compiling processes held {total >> 20} MB, more than the {memory >> 20} MB allowed; this one {resident >> 20} MB"
-            )
+            held_by_all = f"the compiling processes held {total >> 20} MB, this one {resident >> 20} MB"
+            slot.end(f"{held_by_all}; no more than {memory >> 20} MB are allowed")

@@ -72,11 +72,13 @@ def _collect_mode(job: Model, mode: str) -> None:
             return
         if isinstance(made.model, torch.nn.Module):
             made.model.train(mode == "training")
-        compiled = torch.compile(made.model, backend="neuron", options=options, dynamic=True if job.dynamic else None)
-        with torch.set_grad_enabled(mode == "training"):
-            for shapes, first in job.variants():
-                args, kwargs = inputs_for(made, shapes, first, fake)
-                compiled(*args, **kwargs)
+        for shapes, first in job.variants():
+            args, kwargs = inputs_for(made, shapes, first, fake)
+            if not job.dynamic:
+                torch._dynamo.reset()  # else the second shape would be taken for a symbolic size
+            compiled = torch.compile(made.model, backend="neuron", options=options, dynamic=job.dynamic)
+            with torch.set_grad_enabled(mode == "training"):
+                _backward(compiled(*args, **kwargs), fake)
     except torch._dynamo.exc.BackendCompilerFailed as failure:
         raise failure.inner_exception from None
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
@@ -84,6 +86,17 @@ def _collect_mode(job: Model, mode: str) -> None:
             f"{job.factory} reads the value of a tensor, which fake tensors do not have: {error}",
             remedy="warm it with a script that runs the model: neuron-dynamo warmup run script.py",
         ) from error
+
+
+def _backward(outputs: Any, fake: FakeTensorMode) -> None:
+    """A gradient for the loss, if the outputs have one, else for each output that can take one."""
+    loss = getattr(outputs, "loss", None)
+    leaves = pytree.tree_leaves(loss if isinstance(loss, torch.Tensor) else outputs)
+    roots = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+    if roots:
+        with fake:
+            gradients = [torch.empty_like(root) for root in roots]
+        torch.autograd.backward(roots, gradients)
 
 
 def _collect_optimizer(job: Model, made: Made, fake: FakeTensorMode, options: dict[str, Any] | None) -> None:

@@ -23,6 +23,7 @@ from typing import Any, BinaryIO
 
 from neuron_dynamo.cache import PROGRAM, Artifact, Cache, CacheKey, program_key
 from neuron_dynamo.cache.entry import decode_entry, encode_entry
+from neuron_dynamo.cache.failures import remembering
 from neuron_dynamo.compilers import compiler_for
 from neuron_dynamo.compilers.base import Compiled
 from neuron_dynamo.errors import CacheMissError, CompilerError, NeuronDynamoError
@@ -84,16 +85,17 @@ def _artifact(task: Task) -> tuple[Artifact, str]:
             remedy="give workers the same versions, sources and, for the host target, the same CPU as the job has",
         )
     cache = Cache(task.options)
-    found = cache.lookup(key, task.graph)
-    if found.artifact is not None:
-        return found.artifact, "hit"
-    start = time.perf_counter()
-    made = Compiled.of(compiler.compile(task.program))
-    timings = {"compile": time.perf_counter() - start}
-    blobs = {PROGRAM: task.program.stablehlo, **made.blobs}
-    artifact = Artifact(made.payload, task.program.signature, timings, made.log, blobs)
-    cache.put(key, artifact)
-    return artifact, "compiled"
+
+    def make() -> Artifact:
+        start = time.perf_counter()
+        with remembering(cache, key, task.program):
+            made = Compiled.of(compiler.compile(task.program))
+        timings = {"compile": time.perf_counter() - start}
+        return Artifact(made.payload, task.program.signature, timings, made.log, {PROGRAM: task.program.stablehlo, **made.blobs})
+
+    found = cache.obtain(key, task.graph, make)
+    assert found.artifact is not None
+    return found.artifact, "compiled" if found.level == "miss" else "hit"
 
 
 def publish(key: CacheKey, entry: dict[str, bytes], options: Options) -> None:
