@@ -51,7 +51,8 @@ class Failure:
     def of(error: CompilerError, key: CacheKey) -> Failure:
         """The failure that `error` of the compiler in `key` is."""
         parts = dict(key.parts)
-        identity = [value for name, value in parts.items() if name.startswith("compiler.") and len(value) <= 80]
+        names = [name for name in parts if name.startswith("compiler.") and name != "compiler.compiler"]
+        identity = [parts[name] for name in names if len(parts[name]) <= 80]
         compiler = " ".join([parts.get("compiler", "the compiler"), *identity])
         return Failure(
             type(error).__name__, error.what, error.op, error.source, error.remedy, error.vendor_code, compiler, time.time(), error.log

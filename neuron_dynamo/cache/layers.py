@@ -26,6 +26,9 @@ class Layers:
     def __init__(self, roots: Sequence[Path]) -> None:
         self._stores = [LocalStore(root) for root in roots]
 
+    def __bool__(self) -> bool:
+        return bool(self._stores)
+
     def read(self, key: CacheKey) -> Artifact | None:
         """The verified artifact of `key` in the first layer that has a good one."""
         for store in self._stores if key.digest not in _shunned else ():

@@ -14,6 +14,7 @@ from neuron_dynamo.cache import mega_cache
 from neuron_dynamo.cache.counters import count, count_lookup
 from neuron_dynamo.cache.entry import Artifact, BadEntry, ForeignEntry
 from neuron_dynamo.cache.eviction import trim
+from neuron_dynamo.cache.failures import recall
 from neuron_dynamo.cache.flight import one_thread
 from neuron_dynamo.cache.key import CacheKey
 from neuron_dynamo.cache.layers import Layers
@@ -209,6 +210,12 @@ class Cache:
         candidates = (other for other in self._local.stored_keys() if other.kind == key.kind)
         return min(candidates, key=lambda other: (len(key.differing(other)), other.digest), default=None)
 
+    @property
+    def _elsewhere(self) -> str:
+        """The levels below the directory, as part of a sentence."""
+        remote = f", nor at {self._remote.url}" if self._remote is not None else ""
+        return f"{', nor in its layers' if self._layers else ''}{remote}"
+
     def _find(self, key: CacheKey) -> Lookup:
         """What `lookup` answers, uncounted."""
         if self._is_to_be_made_anew(key):
@@ -363,7 +370,11 @@ class Cache:
         else:
             parts = "; ".join(f"{name} is {own!r}, stored {stored!r}" for name, own, stored in key.differing(nearest))
             difference = f"the nearest entry, {nearest.digest}, differs in {parts}"
+        failure = recall(self, key)
+        if failure is not None:
+            difference = f"the compiler failed on it when the cache was warmed: {failure.what}"
+        where = f"the cache directory {self._local.root}{self._elsewhere}"
         return CacheMissError(
-            f"graph {graph or key.digest} is not in the cache directory {self._local.root}, and cache='require'; {difference}",
+            f"graph {graph or key.digest} is not in {where}, and cache='require'; {difference}",
             remedy="warm the cache with the same model, options and versions, or set cache='on'",
         )

@@ -1,6 +1,6 @@
 import pytest
 
-from neuron_dynamo.cache import counters, remote_level, store, trouble
+from neuron_dynamo.cache import counters, layers, remote_level, store, trouble
 
 
 @pytest.fixture(autouse=True)
@@ -11,5 +11,8 @@ def fresh_process():
         patch.setattr(store, "_warned", set())
         patch.setattr(trouble, "_warned", set())
         patch.setattr(remote_level, "_levels", {})
+        patch.setattr(layers, "_shunned", set())
+        for name in ("_refreshed", "_borrowed"):
+            patch.setattr(store, name, set())
         patch.setattr(counters, "_stats", counters.CacheStats())
         yield
