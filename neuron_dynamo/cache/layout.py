@@ -17,8 +17,9 @@ import re
 import uuid
 from pathlib import Path
 
-from neuron_dynamo.cache.entry import MANIFEST, PAYLOAD, PROGRAM
+from neuron_dynamo.cache.entry import MANIFEST, PAYLOAD, PROGRAM, BadEntry
 from neuron_dynamo.cache.key import FORMAT
+from neuron_dynamo.cache.plain import read_manifest
 
 TMP, QUARANTINE, LOCKS = "tmp", "quarantine", "locks"
 TRASH, GC_LOCK = ".trash", "gc.lock"
@@ -67,8 +68,8 @@ def known_versions(root: Path) -> list[Path]:
 
 def stated_format(folder: Path) -> int | None:
     """The format that the entry in `folder` says it has, or None where it says nothing of the kind."""
-    with contextlib.suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
-        number = json.loads((folder / MANIFEST).read_bytes())["format"]
+    with contextlib.suppress(OSError, BadEntry, ValueError, LookupError, TypeError, RecursionError):
+        number = json.loads(read_manifest(folder))["format"]
         return number if type(number) is int else None
     return None
 
@@ -76,8 +77,8 @@ def stated_format(folder: Path) -> int | None:
 def is_ours(folder: Path) -> bool:
     """Whether `folder` holds an entry of a format that we know and nothing besides, so that all of it may be removed."""
     names: set[str] = {MANIFEST, PAYLOAD, PROGRAM}
-    with contextlib.suppress(OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        manifest = json.loads((folder / MANIFEST).read_bytes())
+    with contextlib.suppress(OSError, BadEntry, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        manifest = json.loads(read_manifest(folder))
         if isinstance(manifest["format"], int) and manifest["format"] > FORMAT:
             return False
         names |= set(manifest["files"])

@@ -13,6 +13,7 @@ from typing import Any
 from neuron_dynamo.cache import layout
 from neuron_dynamo.cache.entry import MANIFEST, PAYLOAD, PROGRAM, BadEntry, decode_manifest
 from neuron_dynamo.cache.key import CacheKey
+from neuron_dynamo.cache.plain import read_manifest
 from neuron_dynamo.errors import InspectError
 from neuron_dynamo.options import Options
 
@@ -139,7 +140,7 @@ def entry_folders(root: Path) -> Iterator[tuple[str, Path]]:
 
 def read_entry(path: Path) -> Entry:
     """The entry in the folder `path`, its files not looked at. Raises BadEntry, or OSError where there is none."""
-    manifest = decode_manifest((path / MANIFEST).read_bytes())
+    manifest = decode_manifest(read_manifest(path))
     try:
         key = CacheKey.from_json(manifest["key"])
         size = sum(int(file["size"]) for file in manifest["files"].values())

@@ -5,11 +5,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import stat
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import IO
 
 from neuron_dynamo.cache import layout
 from neuron_dynamo.cache.entry import MANIFEST, Artifact, BadEntry, ForeignEntry, decode_entry, decode_manifest, encode_entry
@@ -17,6 +15,7 @@ from neuron_dynamo.cache.eviction import touch
 from neuron_dynamo.cache.exchange import exchange
 from neuron_dynamo.cache.key import FORMAT, CacheKey
 from neuron_dynamo.cache.locks import FileLock
+from neuron_dynamo.cache.plain import open_plain, read_manifest, read_plain
 from neuron_dynamo.cache.trust import Trust
 
 _ATTEMPTS = 5
@@ -133,7 +132,7 @@ class LocalStore:
         """Keys of all entries whose manifest is intact, in no particular order."""
         for path in layout.version_folder(self.root).glob(f"*/*/{MANIFEST}"):
             with contextlib.suppress(OSError, BadEntry, LookupError, TypeError, ValueError):
-                yield CacheKey.from_json(decode_manifest(path.read_bytes())["key"])
+                yield CacheKey.from_json(decode_manifest(read_manifest(path.parent))["key"])
 
     def _trust(self) -> Trust:
         trust = Trust(self.root)
@@ -224,20 +223,9 @@ def _damage(error: OSError) -> str | None:
 
 
 def _read_file(folder: int, trust: Trust, name: str, limit: int) -> bytes:
-    # Not to be led out of the store by a link, nor to wait on a pipe.
-    with open(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder), "rb") as file:
+    with open_plain(name, folder) as file:
         trust.check(file.fileno(), name)
         return read_plain(file, name, limit)
-
-
-def read_plain(file: IO[bytes], name: str, limit: int) -> bytes:
-    """Contents of the open `file`. Raises BadEntry if it is no plain file, or longer than `limit` bytes."""
-    status = os.fstat(file.fileno())
-    if not stat.S_ISREG(status.st_mode):
-        raise BadEntry(f"{name} is not a plain file")
-    if status.st_size > limit:
-        raise BadEntry(f"{name} is longer than it should be")
-    return file.read()
 
 
 def _write_file(path: Path, data: bytes) -> None:

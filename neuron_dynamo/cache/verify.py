@@ -12,7 +12,7 @@ from neuron_dynamo.cache import layout
 from neuron_dynamo.cache.entry import MANIFEST, MAX_MANIFEST, Artifact, BadEntry, Read, decode_entry, decode_manifest
 from neuron_dynamo.cache.key import FORMAT, CacheKey
 from neuron_dynamo.cache.listing import cache_root, entry_folders
-from neuron_dynamo.cache.local import read_plain
+from neuron_dynamo.cache.plain import open_plain, read_plain
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,7 @@ def check_entry(digest: str, read: Read) -> tuple[CacheKey, Artifact]:
 
 
 def _read(path: Path, limit: int) -> bytes:
-    # As the store reads: not through links, nor waiting on a pipe.
-    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+    with open_plain(path) as file:
         return read_plain(file, path.name, limit)
 
 
