@@ -80,7 +80,7 @@ def encode_entry(key: CacheKey, artifact: Artifact) -> dict[str, bytes]:
         "files": {name: {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)} for name, data in contents.items()},
         "timings": dict(artifact.timings),
         "log": artifact.log,
-        "made": {"at": time.time(), "by": f"neuron_dynamo {__version__}"},
+        "made": {"at": int(time.time()), "by": f"neuron_dynamo {__version__}"},
     }
     manifest["sha256"] = manifest_checksum(manifest)
     return {**contents, MANIFEST: json.dumps(manifest, indent=1).encode()}

@@ -175,7 +175,7 @@ def _remove_leftovers(root: Path, dry_run: bool) -> Iterator[Removed]:
                 yield Removed("draft", folder, size, "its writer is dead")
     with contextlib.suppress(OSError):
         for path in sorted((root / layout.LOCKS).iterdir()):
-            if layout.LOCK.fullmatch(path.name) and path.name != layout.GC_LOCK and _is_dead(path, dry_run):
+            if layout.LOCK.fullmatch(path.name) and _is_dead(path, dry_run):
                 yield Removed("lock", path, 0, "its owner is dead")
 
 

@@ -14,6 +14,7 @@ import errno
 import json
 import os
 import re
+import stat
 import uuid
 from pathlib import Path
 
@@ -41,15 +42,25 @@ def entry_folder(root: Path, digest: str) -> Path:
 def make_folder(root: Path, folder: Path) -> Path:
     """Make `folder` below `root`, and `root`, where they are not there. Raises OSError."""
     if not folder.is_dir():
-        # Entries are code that runs: a root of our own making is its owner's alone, and no umask opens a folder to everybody.
         os.makedirs(root.parent, exist_ok=True)
-        for path in (root, *(root / parent for parent in reversed(folder.relative_to(root).parents) if parent.name), folder):
+        if not root.exists():
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(root, 0o700)  # entries are code that runs: a root of our own making is its owner's alone
+        for path in (*(root / parent for parent in reversed(folder.relative_to(root).parents) if parent.name), folder):
             if not path.is_dir():
                 with contextlib.suppress(FileExistsError):
-                    os.mkdir(path, 0o700 if path == root else 0o775)
+                    mkdir(root, path)
         if not folder.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
     return folder
+
+
+def mkdir(root: Path, folder: Path) -> None:
+    """Make one folder below `root`, open to the group if that is, and to everybody's writing by no umask. Raises OSError."""
+    os.mkdir(folder, 0o775)
+    mode = stat.S_IMODE(os.stat(root).st_mode)
+    if mode & stat.S_IWGRP:
+        os.chmod(folder, mode & 0o2775)
 
 
 def unique_name(digest: str) -> str:

@@ -76,21 +76,22 @@ class LocalStore:
                 os.close(folder)
         return None
 
-    def write(self, key: CacheKey, artifact: Artifact, replace: bool = False) -> bool:
-        """Publish the entry of `key` in one step; whether that was done.
+    def write(self, key: CacheKey, artifact: Artifact, replace: bool = False) -> int:
+        """Publish the entry of `key` in one step; returns its bytes on disk, 0 if that was not done.
 
         Where one is there already, that one stays, unless `replace` asks for a change of places; one of a newer format stays always.
         """
         path = self.entry_path(key)
         if path.is_dir() and (not replace or self._is_newer(path)):
-            return False
+            return 0
         layout.make_folder(self.root, path.parent)
         layout.make_folder(self.root, self.root / layout.TMP)
         trust = self._trust()
         for folder in (path.parents[1], path.parent, self.root / layout.TMP):
             trust.check_folder(folder)
         with self._draft(key) as draft:
-            for name, data in encode_entry(key, artifact).items():
+            files = encode_entry(key, artifact)
+            for name, data in files.items():
                 _write_file(draft / name, data)
             _sync_folder(draft)
             try:
@@ -98,10 +99,10 @@ class LocalStore:
             except OSError as error:
                 if error.errno not in _ALREADY_THERE:
                     raise
-                if replace:
-                    self._replace(draft, path)
-                return replace
-        return True
+                if not replace:
+                    return 0
+                self._replace(draft, path)
+        return sum(map(len, files.values()))
 
     def quarantine(self, key: CacheKey, identity: tuple[int, int] | None = None) -> Path:
         """Move the entry of `key`, whatever it is, out of the way; returns where to.

@@ -18,7 +18,7 @@ class Trust:
     """Who is trusted below the cache directory `root`. Raises PermissionError if that may not be used, and what os.stat raises."""
 
     def __init__(self, root: Path) -> None:
-        status = os.stat(root)
+        status = _status(root)
         _check_folder(root, status)
         self._closed = not status.st_mode & stat.S_IXOTH
         self._users = {os.geteuid(), 0, status.st_uid}
@@ -28,11 +28,11 @@ class Trust:
     def check_folder(self, path: Path) -> None:
         """Raise PermissionError if everybody may put things into the folder `path` or take them away, and what os.stat raises."""
         if not self._closed:
-            _check_folder(path, os.stat(path))
+            _check_folder(path, _status(path))
 
     def check(self, descriptor: int, name: str) -> None:
         """Raise ForeignEntry if an untrusted user could have written the open file or entry folder, `name` to people."""
-        status = os.fstat(descriptor)
+        status = _status(descriptor)
         if status.st_uid not in self._users and status.st_gid != self._group:
             raise ForeignEntry(
                 f"{name} belongs to user {status.st_uid}, who is not trusted here; use a directory of your own, "
@@ -45,3 +45,7 @@ class Trust:
 def _check_folder(path: Path, status: os.stat_result) -> None:
     if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
         raise PermissionError(errno.EPERM, f"every user may write to this directory, so nothing in it is used; chmod o-w {path}", str(path))
+
+
+def _status(place: Path | int) -> os.stat_result:
+    return os.stat(place)

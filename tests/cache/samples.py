@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -23,5 +24,5 @@ def artifact(content: bytes = b"compiled bytes") -> Artifact:
     return Artifact(content, SIGNATURE, {"compile": 1.5}, "one warning", {PROGRAM: b"stablehlo of " + content})
 
 
-def options(root: Path, mode: str = "on") -> Options:
-    return Options.resolve({"cache_dir": root, "cache": mode}, environ={})
+def options(root: Path, mode: str = "on", **given: Any) -> Options:
+    return Options.resolve({"cache_dir": root, "cache": mode, **given}, environ={})
