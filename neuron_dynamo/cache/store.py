@@ -317,8 +317,9 @@ class Cache:
             )
             return
         try:
-            if self._local.write(key, artifact, in_place):
-                self._make_room(artifact.size)
+            published = self._local.write(key, artifact, in_place)
+            if published:
+                self._make_room(published)
         except OSError as error:
             self._directory_failed(error)
 
