@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import torch
 
 from neuron_dynamo.lowering import mlir
-from neuron_dynamo.lowering.float8 import FLOAT8, to_float8
+from neuron_dynamo.lowering.constants import FLOAT8, to_numpy
 from neuron_dynamo.lowering.program import TensorSpec
 from neuron_dynamo.target import Target
 
@@ -126,7 +125,7 @@ class Builder:
 
     def scalar(self, value: Scalar, dtype: torch.dtype) -> Value:
         """A 0-d constant. Integers wrap and floats round as torch's conversion does."""
-        array = _to_numpy(value, dtype)
+        array = to_numpy(value, dtype)
         key = (array.tobytes(), dtype)
         found = self._constants[-1].get(key)
         if found is None:
@@ -246,7 +245,7 @@ class Builder:
             return self.convert(x, dtype)
         if x.dtype.is_floating_point and not dtype.is_floating_point and not dtype.is_complex:
             return self._float_to_integer(x, dtype)
-        return to_float8(self, x, dtype) if dtype in FLOAT8 else self.emit("convert", [x], x.shape, dtype)
+        return _to_float8(self, x, dtype) if dtype in FLOAT8 else self.emit("convert", [x], x.shape, dtype)
 
     def _float_to_integer(self, x: Value, dtype: torch.dtype) -> Value:
         # Narrow integer types wrap in torch (through a wider one); XLA clamps.
@@ -334,22 +333,36 @@ def accurate_dtype(dtype: torch.dtype, target: Target) -> torch.dtype:
     return wide if wide in target.dtypes else narrow
 
 
-def _to_numpy(value: Scalar, dtype: torch.dtype) -> np.ndarray[Any, Any]:
-    numpy_dtype = mlir.numpy_dtype(dtype)
-    if isinstance(value, complex) and not dtype.is_complex:
-        value = value.real
-    if not dtype.is_floating_point and not dtype.is_complex and dtype != torch.bool:
-        if isinstance(value, float):
-            value = int(value) if math.isfinite(value) else 0
-        bits = 8 * dtype.itemsize
-        wrapped = int(value.real) & ((1 << bits) - 1)
-        return np.array(wrapped, dtype=f"u{dtype.itemsize}").view(numpy_dtype)
-    if dtype == torch.bool:
-        return np.array(bool(value))
-    if dtype in FLOAT8:
-        with torch.utils._python_dispatch._disable_current_modes():
-            return torch.tensor(float(value.real)).to(dtype).view(torch.uint8).numpy().view(numpy_dtype)
-    with np.errstate(over="ignore"):
-        if numpy_dtype.type.__module__ == ml_dtypes.__name__:
-            return np.array(float(value.real), dtype=np.float64).astype(np.float32).astype(numpy_dtype)
-        return np.array(value).astype(numpy_dtype)
+_VANISHING = {torch.float8_e4m3fnuz: 2.0**-11, torch.float8_e5m2fnuz: 2.0**-18}
+"""Half of the least number: what is no larger rounds to zero."""
+
+
+def _to_float8(b: Builder, x: Value, dtype: torch.dtype) -> Value:
+    """x (any real dtype) as `dtype`, one of FLOAT8, with PyTorch's rounding and overflow (c10/util/Float8_*.h), through float32 as there.
+
+    e4m3fn saturates, the others overflow to infinity or NaN. StableHLO's own `convert` rounds to nearest even as PyTorch does, but leaves
+    open what happens beyond the range; what must differ from XLA there is done around it. A NaN stays a NaN; its payload may be another.
+    """
+    x = b.convert(x, torch.float32)
+    if dtype == torch.float8_e8m0fnu:
+        return _to_exponent(b, x)
+    if dtype == torch.float8_e4m3fn:
+        limit = torch.finfo(dtype).max
+        x = b.max(b.min(x, b.like(x, limit)), b.like(x, -limit))
+    elif dtype in _VANISHING:  # no negative zero: its pattern is NaN, which XLA would make of a negative number that rounds to zero
+        x = b.select(b.compare("LE", b.unary("abs", x), b.like(x, _VANISHING[dtype])), b.like(x, 0), x)
+    return b.emit("convert", [x], x.shape, dtype)
+
+
+def _to_exponent(b: Builder, x: Value) -> Value:
+    """The exponent of |x|, rounded to the nearer power of two and halfway up; NaN and infinity become 255, which is NaN."""
+    bits = b.emit("bitcast_convert", [x], x.shape, torch.int32)
+    field = b.binary("and", b.binary("shift_right_logical", bits, b.like(bits, 23)), b.like(bits, 0xFF))
+    fraction = b.binary("and", bits, b.like(bits, 0x7FFFFF))
+    half = b.like(bits, 0x400000)
+    # Below the smallest normal float32 the lowest bit of the result is 0, and a tie goes to even.
+    tie = b.binary("and", b.compare("EQ", fraction, half), b.compare("NE", field, b.like(bits, 0)))
+    up = b.binary("or", b.compare("GT", fraction, half), tie)
+    finite = b.compare("NE", field, b.like(bits, 0xFF))
+    rounded = b.add(field, b.convert(b.binary("and", up, finite), torch.int32))
+    return b.emit("bitcast_convert", [b.convert(rounded, torch.uint8)], x.shape, torch.float8_e8m0fnu)

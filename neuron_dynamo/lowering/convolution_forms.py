@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from neuron_dynamo.lowering.builder import Builder, Value
-from neuron_dynamo.lowering.structured import dot_general, reduce
+from neuron_dynamo.lowering.contraction import dot_general
+from neuron_dynamo.lowering.structured import reduce
 
 _PATCH_TAPS = 9
 _DEPTHWISE_TAPS = 49

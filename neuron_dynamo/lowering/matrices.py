@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 import torch
 
 from neuron_dynamo.lowering.builder import Builder, Value, real_dtype
-from neuron_dynamo.lowering.structured import dot_general, dynamic_slice, dynamic_update_slice, gather, reduce, while_loop
+from neuron_dynamo.lowering.contraction import dot_general
+from neuron_dynamo.lowering.structured import dynamic_slice, dynamic_update_slice, gather, reduce, while_loop
 from neuron_dynamo.target import Target
 
 INDEX = torch.int32

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch.fx import GraphModule, Node
 
 from neuron_dynamo.lowering.builder import Builder, Value, compute_dtype
+from neuron_dynamo.lowering.contraction import dot_general
 from neuron_dynamo.lowering.registry import lowering
-from neuron_dynamo.lowering.structured import dot_general
 
 aten = torch.ops.aten
 _VIEWS = (aten.view.default, aten._unsafe_view.default, aten.reshape.default)

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from neuron_dynamo.lowering.float8 import FLOAT8
+from neuron_dynamo.lowering.constants import FLOAT8
 from tests.features.native import check_native, compiled, host_ops
 
 TYPES = sorted(FLOAT8, key=str)

@@ -11,8 +11,9 @@ import math
 import torch
 
 from neuron_dynamo.lowering.builder import Builder, Value, compute_dtype
+from neuron_dynamo.lowering.contraction import dot_general
 from neuron_dynamo.lowering.registry import lowering
-from neuron_dynamo.lowering.structured import dot_general, reduce, spread
+from neuron_dynamo.lowering.structured import reduce, spread
 
 aten = torch.ops.aten
 

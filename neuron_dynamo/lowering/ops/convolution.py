@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import torch
 
 from neuron_dynamo.lowering.builder import Builder, Value, compute_dtype
+from neuron_dynamo.lowering.contraction import convolution as emit_convolution
 from neuron_dynamo.lowering.convolution_forms import (
     Window,
     by_patches,
@@ -26,7 +27,6 @@ from neuron_dynamo.lowering.convolution_forms import (
     weight_outweighs,
 )
 from neuron_dynamo.lowering.registry import lowering
-from neuron_dynamo.lowering.structured import convolution as emit_convolution
 from neuron_dynamo.lowering.structured import total
 
 aten = torch.ops.aten

@@ -13,8 +13,9 @@ from collections.abc import Callable
 import torch
 
 from neuron_dynamo.lowering.builder import Builder, Value, compute_dtype
+from neuron_dynamo.lowering.contraction import dot_general
 from neuron_dynamo.lowering.registry import lowering
-from neuron_dynamo.lowering.structured import dot_general, dynamic_slice, dynamic_update_slice, while_loop
+from neuron_dynamo.lowering.structured import dynamic_slice, dynamic_update_slice, while_loop
 
 aten = torch.ops.aten
 

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from neuron_dynamo.lowering.builder import Builder, Value
+from neuron_dynamo.lowering.contraction import dot_general
 from neuron_dynamo.lowering.registry import lowering
-from neuron_dynamo.lowering.structured import dot_general
 
 aten = torch.ops.aten
 TENSOR_WISE, ROW_WISE = 0, 1

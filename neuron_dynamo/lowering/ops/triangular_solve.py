@@ -8,8 +8,9 @@ import torch
 
 from neuron_dynamo.lowering import matrices as mat
 from neuron_dynamo.lowering.builder import Builder, Value
+from neuron_dynamo.lowering.contraction import dot_general
 from neuron_dynamo.lowering.registry import lowering
-from neuron_dynamo.lowering.structured import dot_general, triangular_solve
+from neuron_dynamo.lowering.structured import triangular_solve
 from neuron_dynamo.target import Target
 
 aten = torch.ops.aten
