@@ -69,7 +69,8 @@ class Target:
     takes; `custom_calls` the custom-call targets that it understands. `widening_dot` tells whether a dot_general may have a
     wider result than its operands: XLA CPU refuses some of these (bf16 x bf16 = f32) when it runs them. `ops` are those of
     the StableHLO ops in RESTRICTED_OPS that its compiler takes; all other ops are taken by every target. `wide_integers` tells whether its
-    compiler can keep 64 bits of an integer; else it computes with the lower 32.
+    compiler can keep 64 bits of an integer; else it computes with the lower 32. `core_memory` are the bytes of device memory to a physical
+    core.
     """
 
     name: str
@@ -80,6 +81,12 @@ class Target:
     widening_dot: bool = True
     ops: frozenset[str] = frozenset()
     wide_integers: bool = True
+    core_memory: int | None = None
+
+    @property
+    def memory(self) -> int | None:
+        """Bytes of device memory that one logical core has; None where that is not published, and for the host."""
+        return None if self.core_memory is None else self.core_memory * self.lnc
 
     @property
     def is_host(self) -> bool:
@@ -89,9 +96,9 @@ class Target:
 _TARGETS = {
     # XLA legalises the serialised CHLO erf to its own `erf` opcode.
     "host": Target("host", 1, (1,), _HOST_DTYPES, frozenset({"mhlo.erf"}), widening_dot=False, ops=RESTRICTED_OPS),
-    "trn1": Target("trn1", 1, (1,), _NEURON_DTYPES, ops=frozenset({"sort"}), wide_integers=False),
-    "inf2": Target("inf2", 1, (1,), _NEURON_DTYPES, ops=frozenset({"sort"}), wide_integers=False),
-    "trn2": Target("trn2", 2, (1, 2), _NEURON_DTYPES),
+    "trn1": Target("trn1", 1, (1,), _NEURON_DTYPES, ops=frozenset({"sort"}), wide_integers=False, core_memory=16 * 2**30),
+    "inf2": Target("inf2", 1, (1,), _NEURON_DTYPES, ops=frozenset({"sort"}), wide_integers=False, core_memory=16 * 2**30),
+    "trn2": Target("trn2", 2, (1, 2), _NEURON_DTYPES, core_memory=12 * 2**30),
     "trn3": Target("trn3", 2, (1, 2), _NEURON_DTYPES | {torch.float8_e4m3fn}),
 }
 TARGET_NAMES = tuple(_TARGETS)

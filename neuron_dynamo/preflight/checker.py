@@ -6,28 +6,44 @@ from collections.abc import Iterator, Sequence
 
 from neuron_dynamo.lowering.program import ENTRY, OpSource
 from neuron_dynamo.lowering.reading import Function, Operation, functions
-from neuron_dynamo.preflight import rules_dtypes, rules_integers, rules_ops, rules_windows  # noqa: F401  (they register their rules)
+from neuron_dynamo.preflight import (  # noqa: F401  (they register their rules)
+    rules_collectives,
+    rules_custom_calls,
+    rules_dtypes,
+    rules_integers,
+    rules_ops,
+    rules_windows,
+)
+from neuron_dynamo.preflight.estimates import whole
 from neuron_dynamo.preflight.finding import Finding, shown
 from neuron_dynamo.preflight.rule import rules_for
 from neuron_dynamo.target import Target
 
+WHOLE_PROGRAM = "the whole program"
+"""Finding.op of what no single op is to blame for."""
 
-def check(stablehlo: bytes, target: Target, sources: Sequence[OpSource] = ()) -> list[Finding]:
-    """All findings in a portable artifact, in program order, each once. `sources` is the Program's side table, for the user's lines.
 
-    An op inside of a region or a called function is reported at the place of the op of @main that holds or calls it.
+def check(stablehlo: bytes, target: Target, sources: Sequence[OpSource] = (), aliases: Sequence[tuple[int, int]] = ()) -> list[Finding]:
+    """All findings in a portable artifact, in program order, each once, those about the whole program last.
+
+    `sources` is the Program's side table, for the user's lines; `aliases` its outputs that take their inputs' memory. An op inside of a
+    region or a called function is reported at the place of the op of @main that holds or calls it.
     """
     if target.is_host:
         return []
     module = functions(stablehlo)
     places = {row.index: row for row in sources}
     found: dict[Finding, None] = {}
-    for index, operation in _operations(module):
+    operations = list(_operations(module))
+    for index, operation in operations:
         place = places.get(index)
         for judge in rules_for(operation.name):
             for fault in judge(operation, target):
                 fx_op, source = (place.fx_op, place.source) if place else ("", None)
                 found[Finding(fault.code, fault.what, shown(operation), fault.remedy, fault.refused, fx_op, source)] = None
+    entry = module[ENTRY]
+    for fault in whole(entry, [operation for _, operation in operations], target, aliases):
+        found[Finding(fault.code, fault.what, WHOLE_PROGRAM, fault.remedy, fault.refused)] = None
     return list(found)
 
 

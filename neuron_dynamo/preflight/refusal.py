@@ -24,7 +24,7 @@ def refuse(program: Program, target: Target, release: tuple[int, int] | None = N
     """
     if release is not None and release < WITH_WIDE_INTEGERS:
         target = dataclasses.replace(target, wide_integers=False)
-    found = check(program.stablehlo, target, program.sources)
+    found = check(program.stablehlo, target, program.sources, program.signature.aliases)
     refused = [finding for finding in found if finding.refused]
     if refused:
         count = f"{len(refused)} thing{'s' if len(refused) > 1 else ''}"

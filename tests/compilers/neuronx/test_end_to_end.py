@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch._dynamo.exc import BackendCompilerFailed
 
 import neuron_dynamo
 from neuron_dynamo.errors import CompilerError, NoDeviceWarning
@@ -69,10 +70,15 @@ def test_what_the_compiler_refuses_names_the_users_line(neuronx_cc: Path, monkey
         return torch.sin(x)
 
     compiled = torch.compile(model, backend="neuron", options={"target": "trn2", "compiler": str(neuronx_cc), "cache": "off"})
-    with pytest.raises(CompilerError, match=r"\[NCC_EVRF001\] Operator sine") as caught:
+    with pytest.raises(BackendCompilerFailed, match=r"\[NCC_EVRF001\] Operator sine") as caught:
         compiled(torch.randn(4))
-    error = caught.value.inner_exception if hasattr(caught.value, "inner_exception") else caught.value
-    assert error.source is not None and error.source.file == __file__ and error.source.code == "return torch.sin(x)"
+    error = caught.value.inner_exception
+    assert (
+        isinstance(error, CompilerError)
+        and error.source is not None
+        and error.source.file == __file__
+        and error.source.code == "return torch.sin(x)"
+    )
 
 
 def test_with_neither_compiler_nor_device() -> None:
@@ -80,7 +86,7 @@ def test_with_neither_compiler_nor_device() -> None:
         return x.exp() + 1
 
     x = torch.randn(4)
-    with pytest.raises(Exception, match="ND021: target 'trn2' needs its compiler"):
+    with pytest.raises(BackendCompilerFailed, match="ND021: target 'trn2' needs its compiler"):
         torch.compile(model, backend="neuron", options={"target": "trn2"})(x)
     torch._dynamo.reset()
     with pytest.warns(NoDeviceWarning, match="programs for trn2 were not compiled for it, and run on the host"):
@@ -91,6 +97,6 @@ def test_with_neither_compiler_nor_device() -> None:
 def test_bad_arguments_are_told_before_anything_is_lowered(neuronx_cc: Path) -> None:
     given = {"target": "trn2", "compiler": str(neuronx_cc), "compiler_args": "--output x"}
     assert Options.resolve(given, environ={}).compiler_args == ("--output", "x")
-    with pytest.raises(Exception, match="ND001: compiler_args holds '--output x'"), warnings.catch_warnings():
+    with pytest.raises(BackendCompilerFailed, match="ND001: compiler_args holds '--output x'"), warnings.catch_warnings():
         torch.compile(torch.sin, backend="neuron", options=given)(torch.randn(3))
     assert neuron_dynamo.reports() == []
