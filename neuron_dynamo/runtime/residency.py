@@ -20,26 +20,25 @@ SMALL = 16 << 10
 SAMPLES = 64
 """8-byte words of a larger tensor that are compared."""
 
-generation = 0
-"""Raised by `forget_all`; a tensor sent in an earlier generation is sent again."""
+_every: weakref.WeakSet[Residency] = weakref.WeakSet()
 
 
 def forget_all() -> None:
     """Have every executable send all of its inputs again at its next call.
 
-    To be called after writing to a few elements of a large tensor by ways that PyTorch does not count: `.data`, NumPy, shared memory.
+    To be called after writing to a few elements of a large tensor by ways that PyTorch does not count: `.data`, NumPy, shared memory;
+    and before `torch.utils.swap_tensors`, which refuses tensors that something refers to weakly, as this does to what it has sent.
     """
-    global generation
-    generation += 1
+    for residency in list(_every):
+        residency.forget()
 
 
 class _Sent:
     """A host tensor as it was when it was sent. Holds no memory of the tensor, only what recognises it."""
 
-    __slots__ = ("address", "bytes_now", "content", "generation", "span", "storage", "stride", "tensor", "version")
+    __slots__ = ("address", "bytes_now", "content", "span", "storage", "stride", "tensor", "version")
 
     def __init__(self, tensor: torch.Tensor) -> None:
-        self.generation = generation
         self.version = tensor._version
         self.tensor = weakref.ref(tensor)
         # As long as this exists, no other storage can come to lie at the same place and be taken for this one.
@@ -49,7 +48,7 @@ class _Sent:
         self.content = self.bytes_now()
 
     def is_now(self, tensor: torch.Tensor) -> bool:
-        if self.tensor() is not tensor or self.version != tensor._version or self.generation != generation:
+        if self.tensor() is not tensor or self.version != tensor._version:
             return False
         storage = tensor.untyped_storage()
         if storage._cdata != self.storage.cdata or tensor.data_ptr() != self.address or tensor.stride() != self.stride:
@@ -78,9 +77,10 @@ def _reader(address: int, size: int) -> Callable[[], bytes]:
 class Residency:
     """What one device tensor holds. Not thread-safe: its executable has a lock."""
 
-    __slots__ = ("_seen", "_sent")
+    __slots__ = ("__weakref__", "_seen", "_sent")
 
     def __init__(self) -> None:
+        _every.add(self)
         self._seen = 0
         self._sent: _Sent | None = None
 
@@ -105,5 +105,5 @@ class Residency:
         self._sent = record
 
     def forget(self) -> None:
-        """The device tensor holds something else now."""
+        """The device tensor holds something else now, or may."""
         self._sent = None
