@@ -143,3 +143,6 @@ torch.library.register_fake(
     "neuron_dynamo::ctc_loss_backward", lambda grad, log_probs, *_: torch.empty(log_probs.shape, dtype=log_probs.dtype), lib=_library
 )
 torch.library.register_autograd("neuron_dynamo::ctc_loss", _differentiate, setup_context=_save, lib=_library)
+
+CTC_LOSS = torch.ops.neuron_dynamo.ctc_loss.default
+CTC_LOSS_BACKWARD = torch.ops.neuron_dynamo.ctc_loss_backward.default

@@ -13,13 +13,12 @@ from typing import Any
 
 import torch
 
+from neuron_dynamo.ctc import CTC_LOSS, CTC_LOSS_BACKWARD
 from neuron_dynamo.lowering import matrices as mat
 from neuron_dynamo.lowering.builder import Builder, Value
 from neuron_dynamo.lowering.registry import lowering
 from neuron_dynamo.lowering.structured import gather, reduce, scatter
 from neuron_dynamo.target import Target
-
-ours = torch.ops.neuron_dynamo
 
 
 def _guard(log_probs: Any, *_: Any, target: Target) -> str | None:
@@ -88,7 +87,7 @@ def _start(b: Builder, place: Value, dtype: torch.dtype) -> Value:
     return b.select(place, b.full(place.shape, 0, dtype), b.full(place.shape, -math.inf, dtype))
 
 
-@lowering(ours.ctc_loss.default, guard=_guard)
+@lowering(CTC_LOSS, guard=_guard)
 def ctc_loss(
     b: Builder, log_probs: Value, labels: Value, input_lengths: Value, target_lengths: Value, blank: int, zero_infinity: bool
 ) -> tuple[Value, Value | None]:
@@ -121,7 +120,7 @@ def _runs(b: Builder, step: Value, taken: Value, shape: Sequence[int]) -> Value:
     return mat.spread(b, b.compare("LT", mat.spread(b, step, taken.shape), taken), shape)
 
 
-@lowering(ours.ctc_loss_backward.default, guard=_guard_backward)
+@lowering(CTC_LOSS_BACKWARD, guard=_guard_backward)
 def ctc_loss_backward(
     b: Builder,
     grad: Value,
