@@ -63,6 +63,15 @@ class Options:
         choices=("compiled", "always", "never"),
         env="NEURON_DYNAMO_EMULATE",
     )
+    runtime: str = _option(
+        "nrt",
+        "what runs programs on a Neuron device: libnrt itself, or nrtpy, the vendor's Python binding of it, where that is installed",
+        choices=("nrt", "nrtpy"),
+        env="NEURON_DYNAMO_RUNTIME",
+    )
+    libnrt: str | None = _option(
+        None, "path of libnrt; by default it is looked up in LD_LIBRARY_PATH, then in /opt/aws/neuron/lib", env="NEURON_DYNAMO_LIBNRT"
+    )
     fallback: str = _option(
         "partition",
         "what becomes of an op with no native lowering: run it alone on the host, raise, or run its whole graph in eager PyTorch",
@@ -195,8 +204,8 @@ def _checked(name: str, value: Any, choices: tuple[str, ...], where: str) -> Any
                 return tuple(shlex.split(value))
             except ValueError as error:
                 raise OptionError(f"{where} is {value!r}: {error}", remedy="quote it as a shell would") from error
-        if isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value):
-            return tuple(value)
+        if isinstance(value, (list, tuple, set, frozenset)) and all(isinstance(item, str) for item in value):
+            return tuple(value if isinstance(value, (list, tuple)) else sorted(value))
         raise OptionError(f"{where} is {value!r}", remedy="give a string or a list of strings")
     if name == "cache_layers":
         paths = value.split(os.pathsep) if isinstance(value, str) else value
