@@ -22,6 +22,7 @@ from neuron_dynamo.lowering.hlo import HloModule, bytecode, emit
 from neuron_dynamo.lowering.program import Program, Signature
 from neuron_dynamo.options import Options
 from neuron_dynamo.preflight.refusal import refuse
+from neuron_dynamo.runtime import device
 from neuron_dynamo.runtime.base import Executable
 
 COMMAND, HLO, STABLEHLO = "command.txt", "module.hlo.pb", "module.mlir"
@@ -106,6 +107,8 @@ class NeuronxCompiler:
 
     def load(self, artifact: bytes, signature: Signature) -> Executable:
         made = unpack(artifact)
+        if device.present(self._options):
+            return device.load(made.neff, made.stablehlo, signature, self._options)
         if self._options.emulate == "never":
             raise CompilerMissingError(
                 f"there is no Neuron device on this machine to run the program compiled for {made.target}",
