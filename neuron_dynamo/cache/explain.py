@@ -22,6 +22,8 @@ _TEXTS = {"artifact": "program", "program": "graph"}
 _CANDIDATES = 8
 """Entries of which the texts are compared, where several differ in equally few parts."""
 _WIDTH = 400
+_KINDRED = 0.3
+"""Programs with a smaller share of lines in common are not worth a diff."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,7 @@ def _nearest(key: CacheKey, stored: Sequence[Entry], count: int, text: str | Non
         differences = tuple(Difference(*each) for each in key.differing(entry.key))
         other = texts.get(entry.digest)
         wanted = text is not None and other is not None and any(difference.part == part for difference in differences)
-        diff = text_diff(other or "", text or "", entry.digest[:16], key.digest[:16]) if wanted else ""
+        diff = _diff(other or "", text or "", entry.digest[:16], key.digest[:16]) if wanted else ""
         neighbours.append(Neighbour(entry.digest, entry.created, differences, diff))
     return tuple(neighbours)
 
@@ -184,6 +186,13 @@ def _likeness(text: str, other: str) -> float:
     """Share of lines that two programs have in common, whatever their values are called: 0 to 1."""
     mine, theirs = Counter(_masked(text)), Counter(_masked(other))
     return 2 * (mine & theirs).total() / max(1, mine.total() + theirs.total())
+
+
+def _diff(old: str, new: str, old_name: str, new_name: str) -> str:
+    alike = _likeness(old, new)
+    if alike < _KINDRED:
+        return f"{old_name} and {new_name} are different programs: {alike:.0%} of their lines are the same"
+    return text_diff(old, new, old_name, new_name)
 
 
 def text_diff(old: str, new: str, old_name: str, new_name: str) -> str:

@@ -1,5 +1,6 @@
 import json
 import os
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass, replace
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from neuron_dynamo.cache import CacheKey, program_key, toolchain
+from neuron_dynamo.cache.flags import canonical_flags
 from neuron_dynamo.options import Options
 from neuron_dynamo.target import get_target
 
@@ -27,6 +29,7 @@ def stub_key(digest="d", target="host", lnc=None, given=None, compiler=None):
 
 def test_parts_are_named_and_complete():
     assert [name for name, _ in stub_key().parts] == [
+        "kind",
         "program",
         "target",
         "lnc",
@@ -69,8 +72,51 @@ def test_harmless_differences_do_not_change_the_digest(tmp_path):
     base = stub_key()
     assert stub_key(compiler=StubCompiler(pairs=(("flags", "-a"), ("version", "1")))).digest == base.digest
     assert CacheKey(base.parts[::-1]).digest == base.digest
+    assert stub_key(given={"compiler_args": "--logfile=x --verbose debug"}).digest == base.digest
     for given in ({"cache_dir": tmp_path}, {"model_name": "m"}, {"dump_dir": tmp_path}, {"cache": "readonly"}):
         assert stub_key(given=given).digest == base.digest
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("-O1 --model-type transformer", "--model-type=transformer --optlevel 1"),
+        ("-O1 -O2", "-O2"),
+        ("--optlevel=3 -O=2", "-O2"),
+        ("-lnc 2", "--logical-nc-config=2"),
+        ("--auto-cast none --target trn2", "--target=trn2 --auto-cast=none"),
+        ("--disable-saturate-infinity --enable-saturate-infinity", "--enable-saturate-infinity"),
+        ("--implicit-integer-downcast=scatter,dot", "--implicit-integer-downcast=dot,scatter,dot"),
+        ("-O1 --logfile /tmp/a --output=b --verbose 35 --cache_dir s3://x --no_cache", "-O1"),
+        ("--internal-x=1 -O1", "-O1 --internal-x=1"),
+    ],
+)
+def test_arguments_of_one_meaning_are_one_key(one, other):
+    assert canonical_flags(shlex.split(one)) == canonical_flags(shlex.split(other))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("-O1", "-O2"),
+        ("-O1 -O2", "-O2 -O1"),
+        ("", "-O2"),
+        ("--enable-saturate-infinity", "--disable-saturate-infinity"),
+        ("--enable-saturate-infinity --disable-saturate-infinity", "--disable-saturate-infinity --enable-saturate-infinity"),
+        ("--internal-x=1 --internal-x=2", "--internal-x=2"),  # it may accumulate
+        ("--internal-x=1 --internal-y=2", "--internal-y=2 --internal-x=1"),  # its order may count
+        ("--internal-x --output", "--internal-y --output"),
+        ("--auto-cast=all --auto-cast-type bf16", "--auto-cast=all --auto-cast-type fp16"),
+    ],
+)
+def test_arguments_of_other_meaning_are_other_keys(one, other):
+    assert canonical_flags(shlex.split(one)) != canonical_flags(shlex.split(other))
+
+
+def test_a_set_of_arguments_is_one_value_in_any_order():
+    flags = {"--internal-b", "-O1", "--internal-a=1", "--internal-c"}
+    assert stub_key(given={"compiler_args": flags}).digest == stub_key(given={"compiler_args": sorted(flags)}).digest
+    assert stub_key(given={"compiler_args": frozenset(flags)}).digest == stub_key(given={"compiler_args": flags}).digest
 
 
 def test_arguments_are_not_confused_with_their_concatenation():
@@ -139,6 +185,13 @@ def test_version_follows_what_is_imported(tmp_path, monkeypatch):
     changed = toolchain.package_version("some-lib", "somelib")
     assert changed.startswith("2.0+files.") and changed != version
     assert toolchain.package_version("some-lib", "no_such_module") == "absent"
+
+
+def test_version_of_torch_is_the_imported_ones_whatever_the_metadata_say(monkeypatch):
+    monkeypatch.setattr(toolchain.torch, "__version__", "2.12.0")
+    assert toolchain.torch_version().startswith("2.12.0+git.")
+    monkeypatch.setattr(toolchain.torch.version, "git_version", "0123456789abcdef")
+    assert toolchain.torch_version() == "2.12.0+git.0123456789ab"
 
 
 def test_version_does_not_depend_on_the_place(tmp_path, monkeypatch):
