@@ -14,5 +14,7 @@ def fresh_process():
         patch.setattr(layers, "_shunned", set())
         for name in ("_refreshed", "_borrowed"):
             patch.setattr(store, name, set())
+        for name in ("_rejected", "_headroom"):
+            patch.setattr(store, name, {})
         patch.setattr(counters, "_stats", counters.CacheStats())
         yield

@@ -159,13 +159,13 @@ def test_every_flipped_bit_of_a_manifest_is_found_or_harmless(store):
     intact = manifest.read_bytes()
     found = 0
     for at in range(len(intact)):
-        for bit in (0x01, 0x20, 0x80):
-            manifest.write_bytes(intact[:at] + bytes([intact[at] ^ bit]) + intact[at + 1 :])
-            try:
-                assert store.read(key()) == artifact()
-            except BadEntry:
-                found += 1
-    assert found > len(intact)
+        bit = (0x01, 0x20, 0x80)[at % 3]
+        manifest.write_bytes(intact[:at] + bytes([intact[at] ^ bit]) + intact[at + 1 :])
+        try:
+            assert store.read(key()) == artifact()
+        except BadEntry:
+            found += 1
+    assert found > 0.9 * len(intact)
 
 
 def test_stored_keys_skips_what_is_damaged(store):

@@ -9,9 +9,12 @@ import warnings
 import pytest
 
 from neuron_dynamo.cache import Cache, CacheStats, Lookup, stats, store
+from neuron_dynamo.cache.key import FORMAT
 from neuron_dynamo.cache.local import LocalStore
+from neuron_dynamo.cache.locks import FileLock
 from neuron_dynamo.cache.memory import MemoryStore
 from neuron_dynamo.errors import CacheMissError, CacheWarning
+from tests.cache.children import heard
 from tests.cache.samples import artifact, key, options
 
 
@@ -255,3 +258,116 @@ def test_threads_share_one_cache(tmp_path):
     assert failures == []
     assert stats().memory + stats().disk >= 80
     assert len(list(LocalStore(tmp_path).stored_keys())) == 10
+
+
+def test_obtain_makes_what_is_missing_and_finds_it_again(tmp_path, monkeypatch):
+    cache = Cache(options(tmp_path / "cache"))
+    made = []
+
+    def make():
+        made.append(1)
+        return artifact()
+
+    assert cache.obtain(key(), "graph", make) == Lookup("miss", artifact())
+    assert cache.obtain(key(), "graph", make) == Lookup("memory", artifact())
+    new_process(monkeypatch)
+    assert Cache(options(tmp_path / "cache")).obtain(key(), "graph", make) == Lookup("disk", artifact())
+    assert made == [1]
+    assert (stats().miss, stats().memory, stats().disk, stats().stored, stats().waits) == (1, 1, 1, 1, 0)
+    with pytest.raises(CacheMissError, match="graph forward 0 is not in"):
+        Cache(options(tmp_path / "cache", "require")).obtain(key("p1"), "forward 0", make)
+    assert made == [1]
+
+
+def test_obtain_without_cache_or_without_writing(tmp_path):
+    off, readonly = Cache(options(tmp_path / "cache", "off")), Cache(options(tmp_path / "cache", "readonly"))
+    assert [off.obtain(key(), "graph", artifact).level for _ in range(2)] == ["miss", "miss"]
+    with one_warning("it does not exist"):
+        assert [readonly.obtain(key(), "graph", artifact).level for _ in range(2)] == ["miss", "memory"]
+    assert not (tmp_path / "cache").exists()
+
+
+def test_refresh_makes_each_entry_anew_once_for_each_process(tmp_path, monkeypatch):
+    root = tmp_path / "cache"
+    Cache(options(root)).put(key(), artifact(b"old"))
+    Cache(options(root)).put(key("p1"), artifact(b"untouched"))
+    for content in (b"new", b"newer"):
+        new_process(monkeypatch)
+        monkeypatch.setattr(store, "_refreshed", set())
+        refresh = Cache(options(root, "refresh"))
+        assert refresh.lookup(key()).level == refresh.level(key()) == "miss"
+        assert refresh.obtain(key(), "graph", lambda content=content: artifact(content)).level == "miss"
+        assert refresh.level(key()) == "memory"
+        assert refresh.obtain(key(), "graph", lambda: artifact(b"never")) == Lookup("memory", artifact(content))
+        assert LocalStore(root).read(key()) == artifact(content)
+    assert LocalStore(root).read(key("p1")) == artifact(b"untouched")
+    assert Cache(options(root)).lookup(key()).artifact == artifact(b"newer")
+    assert os.listdir(root / "tmp") == []
+
+
+def test_refresh_takes_what_another_process_made_anew_meanwhile(tmp_path, monkeypatch):
+    """Ranks that refresh together compile once."""
+    root = tmp_path / "cache"
+    LocalStore(root).write(key(), artifact(b"old"))
+    cache = Cache(options(root, "refresh"))
+    monkeypatch.setattr(store, "_refreshed", set())
+
+    def wait_for(path, patience):
+        LocalStore(root).write(key(), artifact(b"made by another"), replace=True)
+        return FileLock.take(path)
+
+    monkeypatch.setattr(store, "wait_for", wait_for)
+    found = cache.obtain(key(), "graph", lambda: artifact(b"made here"))
+    assert (found.level, found.artifact, found.waited > 0) == ("disk", artifact(b"made by another"), True)
+
+
+@pytest.mark.parametrize("mode", ["on", "readonly"])
+def test_rejected_entry_that_cannot_be_moved_is_not_read_again(tmp_path, monkeypatch, mode):
+    """Else the caller would find it again and again."""
+    root = tmp_path / "cache"
+    LocalStore(root).write(key(), artifact(b"bad"))
+
+    def refuse(*args):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(LocalStore, "quarantine", refuse)
+    cache = Cache(options(root, mode))
+    assert cache.lookup(key()).level == "disk"
+    with heard() as texts:
+        cache.reject(key(), "made for another machine")
+    assert sum("is bad and was ignored" in text for text in texts) == 1
+    assert cache.lookup(key()).level == "miss"
+    assert cache.obtain(key(), "graph", lambda: artifact(b"good")) == Lookup("miss", artifact(b"good"))
+    assert cache.lookup(key()).artifact == artifact(b"good")
+    assert LocalStore(root).read(key()) == artifact(b"good" if mode == "on" else b"bad")
+
+
+def test_bad_entry_that_was_replaced_meanwhile_stays(tmp_path, monkeypatch):
+    root = tmp_path / "cache"
+    LocalStore(root).write(key(), artifact(b"bad"))
+    (LocalStore(root).entry_path(key()) / "artifact.bin").write_bytes(b"worse")
+    quarantine = LocalStore.quarantine
+
+    def late(self, of, identity):
+        quarantine(LocalStore(root), of)
+        LocalStore(root).write(key(), artifact(b"good"))
+        return quarantine(self, of, identity)
+
+    monkeypatch.setattr(LocalStore, "quarantine", late)
+    assert Cache(options(root)).lookup(key()).level == "miss"
+    assert LocalStore(root).read(key()) == artifact(b"good")
+
+
+def test_newer_entry_is_left_alone_with_one_warning(tmp_path, monkeypatch):
+    root = tmp_path / "cache"
+    for program in ("p0", "p1"):
+        LocalStore(root).write(key(program), artifact())
+        manifest = LocalStore(root).entry_path(key(program)) / "manifest.json"
+        manifest.write_text(manifest.read_text().replace(f'"format": {FORMAT}', '"format": 999'))
+    before = tree(root)
+    cache = Cache(options(root))
+    with one_warning("its format is 999, which is newer than"):
+        for program in ("p0", "p1"):
+            assert cache.obtain(key(program), "graph", artifact).level == "miss"
+            assert cache.obtain(key(program), "graph", artifact).level == "memory"
+    assert tree(root) == before
