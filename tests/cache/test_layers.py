@@ -264,45 +264,33 @@ def test_threads_download_once(tmp_path):
         assert script.calls.count("read") == 3  # the manifest and two files
 
 
-def test_processes_share_a_remote_and_need_no_network_later(tmp_path):
-    """Two machines, each a process with a directory of its own; the second then works with the remote gone."""
+def test_processes_share_a_remote_and_need_no_network_later(tmp_path, monkeypatch):
+    """Two machines: this process, and one with a directory of its own; later this one works with the remote gone."""
     script = """
         import sys
-        from neuron_dynamo.cache import Cache, counters
         from tests.cache.doubles import Double, obtain, options
-        for line in sys.stdin:
-            own, remote, *numbers = line.split()
-            compiler = Double(made=lambda stablehlo: own.encode() + stablehlo)
-            levels = [obtain(compiler, int(number), options(own, cache_remote=remote))[1] for number in numbers]
-            print(*levels, len(compiler.asked), flush=True)
+        compiler = Double()
+        print(*(obtain(compiler, number, options(sys.argv[1], cache_remote=sys.argv[2]))[1] for number in range(4)), len(compiler.asked))
     """
-    remote = f"file://{tmp_path}/remote"
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(script)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=Path(__file__).parents[2],
-        )
-        for _ in range(2)
-    ]
+    remote, compiler = f"file://{tmp_path}/remote", Double()
 
-    def ask(number, *words):
-        processes[number].stdin.write(" ".join(map(str, words)) + "\n")
-        processes[number].stdin.flush()
-        return processes[number].stdout.readline().split()
+    def levels(own):
+        return [obtain(compiler, number, options(tmp_path / own, cache_remote=remote))[1] for number in range(4)]
 
-    try:
-        assert ask(0, tmp_path / "a", remote, 0, 1, 2) == ["miss", "miss", "miss", "3"]
-        assert ask(1, tmp_path / "b", remote, 0, 1, 2, 3) == ["remote", "remote", "remote", "miss", "1"]
-        assert ask(0, tmp_path / "a", remote, 3, 0) == ["remote", "memory", "0"]
-        shutil.rmtree(tmp_path / "remote")
-        assert ask(0, tmp_path / "b", remote, 0, 1, 2, 3) == ["disk", "disk", "disk", "disk", "0"]
-    finally:
-        for process in processes:
-            process.stdin.close()
-            assert process.wait(300) == 0
+    for number in range(3):
+        obtain(compiler, number, options(tmp_path / "a", cache_remote=remote))
+    other = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script), tmp_path / "b", remote],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert other.stdout.split() == ["remote", "remote", "remote", "miss", "1"], other.stderr
+    assert levels("a") == ["memory", "memory", "memory", "remote"]
+    shutil.rmtree(tmp_path / "remote")
+    new_process(monkeypatch)
+    assert levels("b") == ["disk", "disk", "disk", "disk"]
+    assert len(compiler.asked) == 3
 
 
 def test_options(tmp_path):

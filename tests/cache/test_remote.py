@@ -4,9 +4,7 @@ import hashlib
 import json
 import os
 import re
-import subprocess
 import sys
-import textwrap
 import threading
 import time
 import uuid
@@ -17,7 +15,8 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from neuron_dynamo.cache import counters, remote_level
+import neuron_dynamo
+from neuron_dynamo.cache import Cache, counters, remote_level
 from neuron_dynamo.cache.entry import BadEntry, encode_entry
 from neuron_dynamo.cache.remote import RemoteError, RemoteStore
 from neuron_dynamo.cache.remote_level import RemoteLevel, remote_for
@@ -380,31 +379,16 @@ def test_unknown_protocol_is_one_warning():
     assert len(caught) == 1
 
 
-def test_fsspec_is_imported_for_a_remote_only():
-    script = """
-        import sys
-        from neuron_dynamo.cache import Cache
-        loaded = {name.partition(".")[0] for name in sys.modules}
-        import neuron_dynamo.cache.remote
-        from neuron_dynamo.options import Options
-        from tests.cache.samples import key
-        class Importer:
-            def find_spec(self, name, path=None, target=None):
-                if name in ("fsspec", "s3fs"): print("imported", name)
-        for name in [name for name in sys.modules if name.partition(".")[0] == "fsspec"]: del sys.modules[name]
-        sys.meta_path.insert(0, Importer())
-        assert Cache(Options.resolve({"cache_dir": sys.argv[1]}, environ={})).lookup(key()).level == "miss"
-        print("remote")
-        assert Cache(Options.resolve({"cache_dir": sys.argv[1], "cache_remote": "memory://x"}, environ={})).lookup(key()).level == "miss"
-    """
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(script), folder], capture_output=True, text=True, cwd=Path(__file__).parents[2]
-        )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split("\n")[:2] == ["remote", "imported fsspec"]
+def test_fsspec_is_imported_for_a_remote_only(tmp_path, monkeypatch):
+    imported = []
+    monkeypatch.setattr("neuron_dynamo.cache.remote.importlib.import_module", lambda name: imported.append(name) or fsspec)
+    for remote, expected in ((None, []), (f"file://{tmp_path}/remote", ["fsspec"])):
+        cache = Cache(Options.resolve({"cache_dir": tmp_path / "own", "cache_remote": remote}, environ={}))
+        assert cache.lookup(key()).level == "miss"
+        assert imported == expected
+    package = Path(neuron_dynamo.__file__).parent
+    importing = [path for path in package.rglob("*.py") if re.search(r"^\s*(import|from) (fsspec|s3fs)", path.read_text(), re.MULTILINE)]
+    assert importing == []
 
 
 # Options
