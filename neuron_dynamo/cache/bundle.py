@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from neuron_dynamo.cache.entry import MANIFEST, Artifact, BadEntry, encode_entry, manifest_checksum
+from neuron_dynamo.cache.entry import MANIFEST, MAX_MANIFEST, Artifact, BadEntry, decode_manifest, encode_entry, manifest_checksum
 from neuron_dynamo.cache.key import FORMAT, CacheKey
 from neuron_dynamo.cache.listing import Entry, cache_root, entries
 from neuron_dynamo.cache.local import LocalStore
@@ -206,6 +206,18 @@ def read_bundle(file: IO[bytes], name: str) -> Iterator[tuple[str, tuple[CacheKe
         raise BundleError(f"{name} is not a bundle: it does not begin as one", remedy=_REMEDY)
     _check_version(_contents(tar, first), name)
     yield from _entries(tar, file)
+
+
+def bundled_keys(path: Path) -> Iterator[CacheKey]:
+    """Keys that the manifests in a bundle state, the entries themselves not looked at. Raises BundleError, BadEntry or OSError."""
+    try:
+        with open(path, "rb") as file, tarfile.open(fileobj=file, mode="r:") as tar:
+            for member in tar:
+                match = _MEMBER.fullmatch(member.name)
+                if match and match[2] == MANIFEST and member.isreg() and member.size <= MAX_MANIFEST:
+                    yield CacheKey.from_json(decode_manifest(_contents(tar, member))["key"])
+    except (tarfile.TarError, ValueError, LookupError, TypeError) as error:
+        raise BundleError(f"{path} is not a bundle: {error}", remedy=_REMEDY) from error
 
 
 _REMEDY = "give a file that 'neuron-dynamo cache export' wrote"

@@ -7,6 +7,7 @@ Loading writes them to its folder, beside the entries that lead to them, and the
 
 from __future__ import annotations
 
+import contextlib
 import io
 import sys
 import threading
@@ -16,8 +17,8 @@ from typing import Any
 
 from torch.compiler._cache import CacheArtifact, CacheArtifactManager
 
-from neuron_dynamo.cache.bundle import pack, read_bundle
-from neuron_dynamo.cache.entry import Artifact
+from neuron_dynamo.cache.bundle import bundled_keys, pack, read_bundle
+from neuron_dynamo.cache.entry import Artifact, BadEntry
 from neuron_dynamo.cache.key import CacheKey
 from neuron_dynamo.cache.trouble import warn_once
 from neuron_dynamo.errors import BundleError
@@ -26,6 +27,8 @@ TYPE = "aot_autograd"
 FOLDER = "neuron_dynamo"
 
 _AOT_CACHE = "torch._functorch._aot_autograd.autograd_cache"
+_NOT_VERSIONS = frozenset({"program", "graph", "compiler_args", "precision", "lnc", "target_properties"})
+"""Parts of a key in which the entries of one bundle differ, or which the user sets."""
 _PLACE = "torch.compiler.load_cache_artifacts"
 _lock = threading.Lock()
 _looked_through: set[Path] = set()
@@ -125,16 +128,23 @@ def _look_through(root: Path, key: CacheKey) -> None:
         if root in _looked_through:
             return
         _looked_through.add(root)
-    program = {"program", "graph", "compiler_args", "precision", "target", "lnc", "target_properties"}
     refused: dict[str, str] = {}
-    for folder in sorted(root.iterdir()):
-        for other, _ in _bundles(folder):
-            if other.kind != key.kind or dict(other.parts).get("target") != dict(key.parts).get("target"):
-                continue
-            differing = [part for part in key.differing(other) if part[0] not in program]
-            if differing:
-                refused[other.digest] = "; ".join(f"{name} is {own!r}, in the bundle {theirs!r}" for name, own, theirs in differing)
+    for path in sorted(root.glob("*/*")):
+        with contextlib.suppress(OSError, BadEntry, BundleError):
+            for other in bundled_keys(path):
+                if other.kind == key.kind and dict(other.parts).get("target") == dict(key.parts).get("target"):
+                    differing = [
+                        f"{name} is {_short(own)}, in the bundle {_short(theirs)}"
+                        for name, own, theirs in key.differing(other)
+                        if name not in _NOT_VERSIONS
+                    ]
+                    if differing:
+                        refused[other.digest] = "; ".join(differing)
     if refused:
         reasons = sorted(set(refused.values()))
         more = f" (and {len(reasons) - 1} other reasons)" if len(reasons) > 1 else ""
         warn_once(_PLACE, f"versions {key.kind}", f"{len(refused)} entries of the bundle are not for this process: {reasons[0]}{more}")
+
+
+def _short(value: str | None) -> str:
+    return repr(value) if value is None or len(value) <= 80 else repr(value[:80]) + "..."
