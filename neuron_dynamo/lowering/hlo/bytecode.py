@@ -42,12 +42,11 @@ def bytecode(program: Program) -> bytes:
 
 def _aliases(signature: Signature) -> list[str]:
     rows = []
-    for output, parameter in sorted(signature.aliases):
-        if signature.outputs[output] == signature.inputs[parameter]:
-            index = str(output) if len(signature.outputs) > 1 else ""
-            place = f"array<i64: {index}>" if index else "array<i64>"
-            kind = f'alias = {{kind = "must_alias", parameter_index = array<i64>, parameter_number = {parameter} : si64}}'
-            rows.append(f"{{{kind}, output_index = {place}}}")
+    for output, parameter in signature.bound_aliases():
+        index = str(output) if len(signature.outputs) > 1 else ""
+        place = f"array<i64: {index}>" if index else "array<i64>"
+        kind = f'alias = {{kind = "must_alias", parameter_index = array<i64>, parameter_number = {parameter} : si64}}'
+        rows.append(f"{{{kind}, output_index = {place}}}")
     return rows
 
 

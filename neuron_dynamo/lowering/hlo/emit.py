@@ -154,9 +154,9 @@ def _interface(module: Any, signature: Signature) -> None:
     for output, parameter in sorted(signature.aliases):
         if not 0 <= output < len(signature.outputs) or not 0 <= parameter < len(signature.inputs):
             raise LoweringError(f"output {output} cannot alias input {parameter}: the program has no such tensors")
-        if signature.outputs[output] == signature.inputs[parameter]:
-            place = [output] if several else []
-            module.input_output_alias.entries.add(output_shape_index=place, parameter_number=parameter, kind=schema.MUST_ALIAS)
+    for output, parameter in signature.bound_aliases():
+        place = [output] if several else []
+        module.input_output_alias.entries.add(output_shape_index=place, parameter_number=parameter, kind=schema.MUST_ALIAS)
 
 
 def _own_root(module: Any, entry: Any) -> Any:

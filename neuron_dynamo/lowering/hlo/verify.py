@@ -172,7 +172,7 @@ def _aliases(module: Any, signature: Signature) -> Iterator[str]:
         seen_outputs.add(output)
         seen_inputs.add(parameter)
         found.add((output, parameter))
-    wanted = {(output, parameter) for output, parameter in signature.aliases if signature.outputs[output] == signature.inputs[parameter]}
+    wanted = set(signature.bound_aliases())
     for output, parameter in sorted(wanted - found):
         yield f"output {output} is the new value of parameter {parameter}, but does not alias it"
     for output, parameter in sorted(found - wanted):
