@@ -279,12 +279,8 @@ def test_processes_share_a_remote_and_need_no_network_later(tmp_path, monkeypatc
 
     for number in range(3):
         obtain(compiler, number, options(tmp_path / "a", cache_remote=remote))
-    other = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script), tmp_path / "b", remote],
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).parents[2],
-    )
+    command = [sys.executable, "-c", textwrap.dedent(script), tmp_path / "b", remote]
+    other = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
     assert other.stdout.split() == ["remote", "remote", "remote", "miss", "1"], other.stderr
     assert levels("a") == ["memory", "memory", "memory", "remote"]
     shutil.rmtree(tmp_path / "remote")
