@@ -108,7 +108,7 @@ def _run(spec: str, where: Circumstances, options: dict[str, Any], timeout: floa
         folder, name = _placed(spec, Path(scratch), where)
         package = str(Path(__file__).parents[2])
         path = [str(folder), str(Path.cwd()), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), package]
-        environment = {**os.environ, "PYTHONHASHSEED": where.seed, "PYTHONPATH": os.pathsep.join(path)}
+        environment = {**os.environ, "PYTHONHASHSEED": where.seed, "PYTHONPATH": os.pathsep.join(path), "PYTHONDONTWRITEBYTECODE": "1"}
         if where.rank:
             environment |= {"RANK": "3", "LOCAL_RANK": "3", "WORLD_SIZE": "8", "HOME": scratch, "USER": "other", "LOGNAME": "other"}
         answer = Path(scratch) / "answer.json"

@@ -14,6 +14,7 @@ import torch
 from torch._subclasses import FakeTensorMode
 from torch.fx import Graph, GraphModule
 
+from neuron_dynamo import custom
 from neuron_dynamo.cache.graph_key import NoKeyError, describe_graph, graph_key
 from neuron_dynamo.lowering.regions import REGIONS
 from neuron_dynamo.target import get_target
@@ -217,3 +218,19 @@ with FakeTensorMode():
 def test_what_has_no_exact_description_has_no_key(changes: dict[str, Any], what: str) -> None:
     with pytest.raises(NoKeyError, match=what):
         describe_graph(graph(**changes))
+
+
+@torch.library.custom_op("keytest::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return 2 * x
+
+
+def test_what_a_rule_of_the_users_reads_is_unknown() -> None:
+    op = torch.ops.keytest.twice.default
+    custom.register_lowering(twice)(lambda b, x: b.add(x, x))
+    try:
+        with pytest.raises(NoKeyError, match="rule of the user's"):
+            describe_graph(graph(op=op, args=lambda x, y, w: (x,)))
+    finally:
+        custom.unregister(twice)
+    assert "keytest::twice.default(%0)" in describe_graph(graph(op=op, args=lambda x, y, w: (x,)))
