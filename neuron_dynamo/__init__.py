@@ -12,18 +12,21 @@ from neuron_dynamo.version import __version__
 
 if TYPE_CHECKING:
     from neuron_dynamo import cache, errors, warmup
+    from neuron_dynamo.checking import CheckReport, check
     from neuron_dynamo.custom import register_decomposition, register_lowering
     from neuron_dynamo.inspection import Report, inspect
     from neuron_dynamo.options import Options
     from neuron_dynamo.report import GraphReport, OpReport, reports
 
 __all__ = [
+    "CheckReport",
     "GraphReport",
     "OpReport",
     "Options",
     "Report",
     "__version__",
     "cache",
+    "check",
     "errors",
     "inspect",
     "register_decomposition",
@@ -33,10 +36,12 @@ __all__ = [
 ]
 
 _HOMES = {
+    "CheckReport": "checking",
     "GraphReport": "report",
     "OpReport": "report",
     "Options": "options",
     "Report": "inspection",
+    "check": "checking",
     "inspect": "inspection",
     "register_decomposition": "custom",
     "register_lowering": "custom",

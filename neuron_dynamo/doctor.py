@@ -8,8 +8,7 @@ import importlib.util
 import os
 import platform
 import re
-import shutil
-import subprocess
+import shlex
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -21,7 +20,11 @@ import torch
 
 from neuron_dynamo import names
 from neuron_dynamo.cache.local import LocalStore
-from neuron_dynamo.errors import OptionError
+from neuron_dynamo.compilers.neuronx.arguments import arguments
+from neuron_dynamo.compilers.neuronx.find import NAME as NEURONX_CC
+from neuron_dynamo.compilers.neuronx.find import find
+from neuron_dynamo.compilers.neuronx.slots import jobs
+from neuron_dynamo.errors import CompilerMissingError, OptionError
 from neuron_dynamo.options import Options
 from neuron_dynamo.version import __version__
 
@@ -80,7 +83,8 @@ def diagnose(options: Mapping[str, Any] | None = None) -> Diagnosis:
         _target(resolved),
         _cache(resolved),
         Check("cpu", "ok", f"{platform.machine()}, {os.cpu_count()} cores, {' '.join(cpu_features()) or 'no known vector features'}"),
-        _neuronx_cc(needs_sdk),
+        *_neuronx_cc(resolved, needs_sdk),
+        *_torch_neuronx(),
         _libnrt(needs_sdk),
     )
     return Diagnosis(resolved.target, checks)
@@ -140,9 +144,7 @@ def _backend(name: str) -> Check:
 
 def _target(options: Options) -> Check:
     target = options.resolved_target
-    if target.is_host or importlib.util.find_spec("neuron_dynamo.compilers.neuronx_cc"):
-        return Check("target", "ok", f"{target.name}, lnc {target.lnc}")
-    return Check("target", "problem", f"{target.name}, for which this release has no compiler", "use target 'host'")
+    return Check("target", "ok", f"{target.name}, lnc {target.lnc}")
 
 
 def _cache(options: Options) -> Check:
@@ -171,24 +173,30 @@ def _not_writable(path: Path) -> str:
         return error.strerror or str(error)
 
 
-def _neuronx_cc(needed: bool) -> Check:
-    status = "problem" if needed else "note"
-    program = shutil.which("neuronx-cc")
-    if program is None:
-        if _version("neuronx-cc"):
-            found = "the package index's placeholder, which holds no compiler"
-            return Check("neuronx-cc", status, found, "uninstall it, then " + _SDK_REMEDY.format("neuronx-cc"))
-        return Check("neuronx-cc", status, "not on PATH", _SDK_REMEDY.format("neuronx-cc"))
+def _neuronx_cc(options: Options, needed: bool) -> tuple[Check, ...]:
+    """The compiler, and the command line that would be run."""
     try:
-        with tempfile.TemporaryDirectory() as scratch:  # it leaves log files in its working directory
-            done = subprocess.run([program, "--version"], cwd=scratch, capture_output=True, text=True, timeout=120, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return Check("neuronx-cc", status, f"{program} does not run: {error}", _SDK_REMEDY.format("neuronx-cc"))
-    version = re.search(r"NeuronX Compiler version ([\w.+-]+)", done.stdout + done.stderr)
-    if done.returncode or version is None:
-        found = f"{program} does not tell its version (exit code {done.returncode})"
-        return Check("neuronx-cc", status, found, _SDK_REMEDY.format("neuronx-cc"))
-    return Check("neuronx-cc", "ok", f"{version.group(1)} at {program}")
+        found = find(options.compiler)
+    except CompilerMissingError as error:
+        return (Check(NEURONX_CC, "problem" if needed and options.emulate != "always" else "note", error.what, error.remedy),)
+    compiler = Check(NEURONX_CC, "ok", f"{found.version} at {found.path}")
+    if not needed:
+        return (compiler,)
+    try:
+        line = shlex.join(("neuronx-cc", "compile", *arguments(options, found.release)))
+    except OptionError as error:
+        return compiler, Check("compiler arguments", "problem", error.what, error.remedy)
+    limit = f"{options.compiler_timeout:g} s each" if options.compiler_timeout else "no time limit"
+    return compiler, Check("compiler arguments", "ok", f"{line}; {jobs(options.compiler_jobs)} at once, {limit}")
+
+
+def _torch_neuronx() -> tuple[Check, ...]:
+    """AWS's own plugin, which shares a backend name and environment variables with this one."""
+    version = _version("torch-neuronx")
+    if version is None:
+        return ()
+    found = f"{version}, which takes the backend name 'neuron' when imported, and reads NEURON_CC_FLAGS too"
+    return (Check("torch-neuronx", "note", found, "use backend='neuron_dynamo', or an environment without torch-neuronx"),)
 
 
 def _libnrt(needed: bool) -> Check:

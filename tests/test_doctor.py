@@ -184,8 +184,34 @@ def test_neuronx_cc_that_fails(tmp_path: Path) -> None:
 def test_neuronx_cc_placeholder(monkeypatch: pytest.MonkeyPatch) -> None:
     _install("neuronx-cc", monkeypatch)
     compiler = check(diagnose(), "neuronx-cc")
-    assert (compiler.status, compiler.found) == ("note", "the package index's placeholder, which holds no compiler")
+    assert (compiler.status, compiler.found) == ("note", "neuronx-cc is the package index's placeholder, which holds no compiler")
     assert compiler.remedy.startswith("uninstall it")
+
+
+def test_neuronx_cc_is_missing() -> None:
+    assert check(diagnose({"target": "trn2"}), "neuronx-cc").status == "problem"
+    missing = check(diagnose({"target": "trn2", "emulate": "always"}), "neuronx-cc")
+    assert (missing.status, missing.found) == ("note", "neuronx-cc is not on PATH")
+    named = check(diagnose({"compiler": "/nowhere/neuronx-cc"}), "neuronx-cc")
+    assert named.found == "there is no program '/nowhere/neuronx-cc', which option 'compiler' names"
+
+
+def test_the_command_line_that_would_be_run(tmp_path: Path) -> None:
+    _compiler(tmp_path, "echo 'NeuronX Compiler version 2.26.1.0'")
+    given = {"target": "trn2", "compiler_args": "-O1", "compiler_jobs": 3, "compiler_timeout": 90}
+    line = check(diagnose(given), "compiler arguments")
+    assert line.found == "neuronx-cc compile --framework XLA --target trn2 --lnc 2 -O1 --auto-cast none; 3 at once, 90 s each"
+    bad = check(diagnose({"target": "trn2", "compiler_args": "--output=x"}), "compiler arguments")
+    assert (bad.status, bad.remedy) == ("problem", "each compile has a directory of its own")
+    assert [each.name for each in diagnose().checks if each.name == "compiler arguments"] == []
+
+
+def test_torch_neuronx_shares_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [each.name for each in diagnose().checks if each.name == "torch-neuronx"] == []
+    _install("torch-neuronx", monkeypatch)
+    conflict = check(diagnose(), "torch-neuronx")
+    assert conflict.status == "note" and conflict.found.startswith("1.0.post1, which takes the backend name 'neuron'")
+    assert "backend='neuron_dynamo'" in conflict.remedy
 
 
 def test_libnrt_is_found_on_the_library_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,11 +7,11 @@ import os
 import sys
 from collections.abc import Sequence
 
-from neuron_dynamo.cli import cache, doctor, inspect, ops, warmup
+from neuron_dynamo.cli import cache, check, doctor, inspect, ops, warmup
 from neuron_dynamo.errors import NeuronDynamoError
 from neuron_dynamo.version import __version__
 
-_COMMANDS = (inspect, ops, cache, warmup, doctor)
+_COMMANDS = (inspect, check, ops, cache, warmup, doctor)
 USER_ERROR = 2
 """Exit code where the user's input, options or model are at fault, as argparse has it."""
 
@@ -31,7 +31,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line (sys.argv by default); returns the exit code.
 
-    0; 1 where `doctor` found a problem or a warm-up left a graph cold; 2 for a user's error.
+    0; 1 where `doctor` found a problem, `check` a refusal, or a warm-up left a graph cold; 2 for a user's error.
     """
     args = build_parser().parse_args(argv)
     try:
