@@ -161,13 +161,21 @@ def _compile_options(client: _Client) -> Any:
     return options
 
 
+_OF_THE_MOMENT = ("RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "CANCELLED", "UNAVAILABLE", "ABORTED")
+"""Status codes of XLA that say nothing about the program."""
+
+
+def _is_of_the_moment(error: Exception) -> bool:
+    return isinstance(error, MemoryError) or str(error).startswith(_OF_THE_MOMENT)
+
+
 def compile(stablehlo: bytes) -> LoadedExecutable:
     """Compiles a StableHLO portable artifact (or MLIR text as bytes) for this CPU. Raises CompilerError, ForkError."""
     client = _get_client()
     try:
         return client.client.compile_and_load(stablehlo, client.device_list, _compile_options(client))
     except Exception as error:
-        raise CompilerError(f"XLA refused the program: {error}") from error
+        raise CompilerError(f"XLA refused the program: {error}", transient=_is_of_the_moment(error)) from error
 
 
 def serialize(executable: LoadedExecutable) -> bytes:
@@ -176,7 +184,7 @@ def serialize(executable: LoadedExecutable) -> bytes:
     try:
         data: bytes = client.client.serialize_executable(executable)
     except Exception as error:
-        raise CompilerError(f"XLA could not serialise the executable: {error}") from error
+        raise CompilerError(f"XLA could not serialise the executable: {error}", transient=_is_of_the_moment(error)) from error
     return data
 
 
