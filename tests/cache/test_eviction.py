@@ -9,6 +9,8 @@ from neuron_dynamo.cache.eviction import STAMP_GRAIN, collect, touch, trim
 from neuron_dynamo.cache.key import FORMAT
 from neuron_dynamo.cache.local import LocalStore
 from neuron_dynamo.cache.locks import FileLock
+from neuron_dynamo.errors import OptionError
+from neuron_dynamo.options import Options
 from tests.cache.children import heard
 from tests.cache.samples import artifact, key, options
 from tests.cache.test_local import edit_manifest
@@ -246,3 +248,29 @@ def test_entry_larger_than_the_cache_is_kept_in_memory(tmp_path):
     [text] = texts
     assert "larger than cache_size" in text
     assert not Path(tmp_path / "cache" / f"v{FORMAT}").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("20GB", 20 * 10**9),
+        ("1.5 tb", 15 * 10**11),
+        ("8GiB", 8 * 2**30),
+        ("512M", 512 * 10**6),
+        ("64KiB", 65536),
+        ("1000", 1000),
+        (1000, 1000),
+        ("0", None),
+        (0, None),
+        ("unlimited", None),
+    ],
+)
+def test_sizes(given, expected):
+    assert options(Path("x"), cache_size=given).cache_bytes == expected
+    assert Options.resolve({}, environ={"NEURON_DYNAMO_CACHE_SIZE": str(given)}).cache_bytes == expected
+
+
+@pytest.mark.parametrize("given", ["", "much", "-1", "10iB", "1e9", "10PB", True, "10 GB or so"])
+def test_what_is_no_size(given):
+    with pytest.raises(OptionError, match=r"option 'cache_size' is .*\n.*or 'unlimited'"):
+        options(Path("x"), cache_size=given)
