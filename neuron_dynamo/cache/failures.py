@@ -20,7 +20,7 @@ from neuron_dynamo import errors
 from neuron_dynamo.cache.counters import count
 from neuron_dynamo.cache.entry import PROGRAM, Artifact, BadEntry
 from neuron_dynamo.cache.key import CacheKey
-from neuron_dynamo.errors import CompilerError, SourceLine
+from neuron_dynamo.errors import CompilerError, PreflightError, SourceLine
 from neuron_dynamo.lowering.program import Program
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def remembering(cache: Cache, key: CacheKey, program: Program) -> Iterator[None]
         yield
     except CompilerError as error:
         count("failures")
-        if not error.transient:
+        if not error.transient and not isinstance(error, PreflightError):  # which is ours, and said again at no cost
             cache.keep_own(failure_key(key), Failure.of(error, key).to_artifact(program))
         raise
     cache.drop_own(failure_key(key))

@@ -17,6 +17,9 @@ _ENVELOPE = re.compile(r"\[(F134|F137|F139)\]")
 _INSTRUCTION = re.compile(r"%?([\w.-]+) = [^=\n]*?([a-z][a-z0-9-]*)\(")
 _METADATA = re.compile(r'source_file="([^"]*)" source_line=(\d+)')
 _LOCATION = re.compile(r'loc\([^\n]*?\("([^"\n]+)":(\d+)(?::\d+)?\)')
+_REFUSED = 70
+"""Exit code with which the compiler itself gives up on a program."""
+
 _DISK_FULL = "No space left on device"
 _SIGNALS_BY_EXIT = {128 + number: number for number in (signal.SIGABRT, signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM)}
 _LAST_LINES = 12
@@ -83,7 +86,9 @@ def failure(finished: Finished, output: str, version: str, module: HloModule, ti
         return _interrupted(name, number, envelope[1] if envelope else "", output)
     if not coded:
         what = f"{name} failed with exit code {finished.returncode}; its last words:\n{_tail(output)}"
-        return CompilerError(what, remedy="its whole output is this error's `log`", log=output)
+        # Without a word of its own, only its exit code tells the compiler's answer from a broken installation of it.
+        mended = finished.returncode != _REFUSED
+        return CompilerError(what, remedy="its whole output is this error's `log`", transient=mended, log=output)
     first = coded[0]
     others = [f"\n  also [{message.code}] {message.text}" + (f"\n    {message.hlo}" if message.hlo else "") for message in coded[1:]]
     return CompilerError(
