@@ -18,6 +18,7 @@ from neuron_dynamo.passes.fused_layers import fused_layer_decompositions
 from neuron_dynamo.passes.fused_optimizers import fused_optimizer_decompositions
 from neuron_dynamo.passes.histograms import histogram_decompositions
 from neuron_dynamo.passes.linear_algebra import linear_algebra_decompositions
+from neuron_dynamo.passes.linear_cross_entropy import linear_cross_entropy_decompositions
 from neuron_dynamo.passes.margin_losses import margin_loss_decompositions
 from neuron_dynamo.passes.ranges import range_decompositions
 from neuron_dynamo.passes.segments import segment_decompositions
@@ -54,6 +55,7 @@ def decomposition_table() -> dict[Any, Callable[..., Any]]:
     table.update(distance_decompositions())
     table.update(margin_loss_decompositions())
     table.update(range_decompositions())
+    table.update(linear_cross_entropy_decompositions())
     table.update(segment_decompositions())
     table.update(fractional_pooling_decompositions())
     table.update(trilinear_decompositions())
