@@ -83,6 +83,26 @@ def test_bad_stablehlo_is_an_error(bad: bytes) -> None:
             function(bad)
 
 
+@pytest.mark.parametrize(
+    ("error", "transient"),
+    [
+        (RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes."), True),
+        (MemoryError(), True),
+        (RuntimeError("INVALID_ARGUMENT: RESOURCE_EXHAUSTED is no op"), False),
+        (RuntimeError("INTERNAL: bug"), False),
+    ],
+)
+def test_want_of_memory_says_nothing_about_the_program(error: Exception, transient: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(client: object) -> None:
+        raise error
+
+    xla.compile(ADD)
+    monkeypatch.setattr(xla, "_compile_options", fail)
+    with pytest.raises(CompilerError) as caught:
+        xla.compile(ADD)
+    assert caught.value.transient is transient
+
+
 def test_unknown_custom_call_is_an_error() -> None:
     call = "%0 = stablehlo.custom_call @nope(%a) : (tensor<f32>) -> tensor<f32>"
     module = f"func.func @main(%a: tensor<f32>) -> tensor<f32> {{ {call} return %0 : tensor<f32> }}"

@@ -15,7 +15,7 @@ from neuron_dynamo.cache.entry import PAYLOAD, encode_entry
 from neuron_dynamo.cache.failures import MAX_AGE, Failure, failure_key
 from neuron_dynamo.cache.key import program_key
 from neuron_dynamo.cache.local import LocalStore
-from neuron_dynamo.errors import CacheMissError, CacheWarning, CompilerError, NeffError, SourceLine
+from neuron_dynamo.errors import CacheMissError, CacheWarning, CompilerError, NeffError, PreflightError, SourceLine
 from tests.cache.doubles import Double, obtain, options, program, report
 from tests.cache.samples import artifact, key
 
@@ -97,7 +97,14 @@ def test_class_of_the_error_is_kept(tmp_path):
 
 @pytest.mark.parametrize(
     "error",
-    [CompilerError("out of memory", transient=True), MemoryError(), OSError(28, "No space left"), KeyboardInterrupt(), TimeoutError()],
+    [
+        CompilerError("out of memory", transient=True),
+        PreflightError("ours", ()),
+        MemoryError(),
+        OSError(28, "No space left"),
+        KeyboardInterrupt(),
+        TimeoutError(),
+    ],
 )
 def test_what_the_moment_did_is_never_remembered(tmp_path, error):
     compiler = refusing(0, error=error)

@@ -76,6 +76,7 @@ def test_no_code_at_all():
     found = error("\n".join(f"line {number}" for number in range(40)))
     assert "exit code 70" in str(found) and "line 39" in str(found) and "line 2\n" not in str(found)
     assert not found.transient
+    assert error("Traceback: no module named neuronxcc", returncode=1).transient  # the installation is broken, not the program
     assert "(nothing)" in str(error(""))
 
 
