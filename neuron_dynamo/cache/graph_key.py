@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from neuron_dynamo import custom
 from neuron_dynamo.cache.key import FORMAT, CacheKey
 from neuron_dynamo.cache.toolchain import lowering_versions, package_digest
-from neuron_dynamo.lowering.program import STABLEHLO_VERSION
+from neuron_dynamo.lowering.program import DTYPE_NAMES, STABLEHLO_VERSION
 from neuron_dynamo.lowering.regions import REGIONS
 from neuron_dynamo.target import Target
 
@@ -147,9 +147,10 @@ def target_name(target: Any) -> str:
 def _spec(value: Any) -> str:
     """Shape and dtype of what a node makes."""
     if isinstance(value, torch.Tensor):
-        if value.layout != torch.strided or not all(type(n) is int for n in value.shape):
+        shape = list(value.shape)
+        if value.layout != torch.strided or not all([type(n) is int for n in shape]):
             raise NoKeyError("a tensor without a static, dense shape")
-        return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+        return f"{DTYPE_NAMES.get(value.dtype, value.dtype)}{shape}"
     if value is None or type(value) in (bool, int, float):
         return repr(value)
     if isinstance(value, (tuple, list)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 
@@ -17,14 +18,19 @@ _TORCH = str(Path(torch.__file__).parent)
 def source_of(node: Node) -> SourceLine | None:
     """The innermost frame outside torch itself of the node's stack trace (else the innermost), with its module path."""
     trace = node.meta.get("stack_trace")
-    if not trace:
+    frame = _frame(trace) if trace else None
+    if frame is None:
         return None
-    frames = _FRAME.findall(trace)
-    if not frames:
-        return None
-    own = [frame for frame in frames if not frame[0].startswith(_TORCH)]
-    file, line, code = (own or frames)[-1]
+    file, line, code = frame
     return SourceLine(file, int(line), _module_path(node), code.strip())
+
+
+@functools.lru_cache(maxsize=4096)
+def _frame(trace: str) -> tuple[str, str, str] | None:
+    """(file, line, code) of the frame that a stack trace is about. Many nodes share a trace."""
+    frames = _FRAME.findall(trace)
+    own = [frame for frame in frames if not frame[0].startswith(_TORCH)]
+    return (own or frames)[-1] if frames else None
 
 
 def _module_path(node: Node) -> str:
