@@ -122,7 +122,7 @@ def unpack(made: Any, spec: str) -> Made:
     """Raises WarmupError for what is no model, (model, args) or (model, args, kwargs), with or without an optimizer at its end."""
     parts = list(made) if isinstance(made, tuple) else [made]
     optimizer = parts.pop() if len(parts) > 1 and isinstance(parts[-1], torch.optim.Optimizer) else None
-    model, *inputs = parts
+    model, inputs = (parts[0] if parts else None), parts[1:]
     args: Any = ()
     kwargs: Any = {}
     match inputs:
