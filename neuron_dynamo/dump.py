@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 
 from neuron_dynamo.errors import DumpWarning
@@ -25,9 +26,19 @@ def dump(outcome: GraphReport, options: Options) -> None:
     texts["ops.json"] = json.dumps([op.to_json() for op in outcome.ops], indent=1)
     summary = {"name": outcome.name, "kind": outcome.kind, "target": outcome.target, "key": outcome.key, "cache": outcome.cache}
     texts["report.json"] = json.dumps({**summary, "native": outcome.native, "host": outcome.host, "timings": outcome.timings}, indent=1)
+    _write(directory, {name: text.encode() for name, text in texts.items()}, options)
+
+
+def keep_failure(options: Options, name: str, files: Mapping[str, bytes]) -> None:
+    """Write `files` of a compile that failed under options.dump_dir/failed-<name>. Trouble costs a warning."""
+    if options.dump_dir is not None:
+        _write(Path(options.dump_dir).expanduser() / f"failed-{name}", files, options)
+
+
+def _write(directory: Path, files: Mapping[str, bytes], options: Options) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        for name, text in texts.items():
-            (directory / name).write_text(text)
+        for name, data in files.items():
+            (directory / name).write_bytes(data)
     except OSError as error:
-        warnings.warn(f"ND131: dump_dir {options.dump_dir}: {error}; compiling goes on", DumpWarning, stacklevel=2)
+        warnings.warn(f"ND131: dump_dir {options.dump_dir}: {error}; compiling goes on", DumpWarning, stacklevel=3)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
 import struct
@@ -16,6 +15,7 @@ from neuron_dynamo.errors import CompilerError
 _MAGIC = b"NDNEFF1\n"
 _HEADER_SIZE = 1024
 _GZIP = b"\x1f\x8b"
+_CHUNK = 2**16
 _AGAIN = "compile the graph again"
 
 
@@ -63,15 +63,23 @@ def neff_trouble(neff: bytes) -> str:
     (size,) = struct.unpack_from("<Q", neff, 8)
     if size != _HEADER_SIZE:
         return f"its header says that it has {size} bytes, not {_HEADER_SIZE}"
-    body = neff[size:]
+    body = memoryview(neff)[size:]
     try:
-        if body.startswith(_GZIP):
-            body = gzip.decompress(body)
+        if bytes(body[:2]) == _GZIP and not _whole_gzip(body):
+            return "its archive cannot be read: it ends early"
         with tarfile.open(fileobj=io.BytesIO(body)) as archive:
             empty = not archive.getnames()
     except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
         return f"its archive cannot be read: {error}"
     return "its archive is empty" if empty else ""
+
+
+def _whole_gzip(body: memoryview) -> bool:
+    """Whether a gzip stream reaches its end, checksum and all; in little memory. Raises zlib.error where it is damaged."""
+    stream = zlib.decompressobj(wbits=31)
+    for start in range(0, len(body), _CHUNK):
+        stream.decompress(body[start : start + _CHUNK])
+    return stream.eof
 
 
 def _checksum(neff: bytes, stablehlo: bytes) -> int:

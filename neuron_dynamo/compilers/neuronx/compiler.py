@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import shlex
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from neuron_dynamo.compilers.base import Compiled
@@ -17,6 +19,7 @@ from neuron_dynamo.compilers.neuronx.messages import failure
 from neuron_dynamo.compilers.neuronx.process import Finished
 from neuron_dynamo.compilers.neuronx.progress import Progress
 from neuron_dynamo.compilers.neuronx.slots import jobs, slot
+from neuron_dynamo.dump import keep_failure
 from neuron_dynamo.errors import CompilerError, CompilerMissingError
 from neuron_dynamo.lowering.hlo import HloModule, bytecode, emit
 from neuron_dynamo.lowering.program import Program, Signature
@@ -87,7 +90,7 @@ class NeuronxCompiler:
     def _run(self, command: list[str], folder: Path, module: HloModule) -> tuple[bytes, str]:
         timeout = self._options.compiler_timeout
         label = f"{self.name} {self._found.version}, {self._target.name}"
-        with Progress(label) as progress:
+        with Progress(label) as progress, self._kept_on_failure(command, folder):
             with slot(jobs(self._options.compiler_jobs), waiting=progress.wait):
                 finished = process.run(command, folder, timeout, progress.update)
             log = _log(finished, folder)
@@ -104,6 +107,19 @@ class NeuronxCompiler:
                     log=log,
                 )
         return data, log
+
+    @contextlib.contextmanager
+    def _kept_on_failure(self, command: list[str], folder: Path) -> Iterator[None]:
+        """With `dump_dir`, what a failed compile read and said is kept there: it is in no cache entry."""
+        try:
+            yield
+        except CompilerError as error:
+            if self._options.dump_dir is not None:
+                given = Path(command[2])
+                shown = shlex.join(["neuronx-cc", "compile", given.name, *self._arguments])
+                texts = {COMMAND: f"{shown}\n".encode(), given.name: given.read_bytes(), "log.txt": error.log.encode()}
+                keep_failure(self._options, Path(command[command.index("--output") + 1]).stem, texts)
+            raise
 
     def load(self, artifact: bytes, signature: Signature) -> Executable:
         made = unpack(artifact)

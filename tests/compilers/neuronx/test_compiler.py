@@ -16,7 +16,7 @@ import torch
 from neuron_dynamo.cache import program_key
 from neuron_dynamo.compilers import compiler_for
 from neuron_dynamo.compilers.neuronx import EmulatingCompiler, NeuronxCompiler
-from neuron_dynamo.compilers.neuronx.artifact import NeuronArtifact, unpack
+from neuron_dynamo.compilers.neuronx.artifact import NeuronArtifact, neff_trouble, unpack
 from neuron_dynamo.errors import CompilerError, CompilerMissingError, CompilerWarning, NoDeviceWarning, PreflightError, SourceLine
 from neuron_dynamo.lowering.hlo import emit
 from neuron_dynamo.lowering.program import OpSource, Program
@@ -184,6 +184,30 @@ def test_failures(fault, says, transient, options, adding, runs, monkeypatch):
         NeuronxCompiler(options()).compile(adding)
     assert caught.value.transient == transient and "what to do" in str(caught.value)
     assert not Path(runs()[0]["cwd"]).exists()
+
+
+def test_what_a_failed_compile_leaves_in_the_dump(options: Make, adding: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_NEURONX_CC_FAULT", "exit70")
+    with pytest.raises(CompilerError):
+        NeuronxCompiler(options(dump_dir=tmp_path / "dump")).compile(adding)
+    (folder,) = (tmp_path / "dump").iterdir()
+    assert folder.name == f"failed-module_{adding.digest[:16]}"
+    assert (folder / "module.hlo.pb").read_bytes() == emit(adding).proto
+    assert "NCC_EVRF001" in (folder / "log.txt").read_text()
+    assert (folder / "command.txt").read_text().startswith("neuronx-cc compile module.hlo.pb --framework XLA")
+
+
+@pytest.mark.parametrize("compress", [True, False])
+def test_every_cut_of_a_neff_is_seen(compress: bool) -> None:
+    body = neff_writer.archive({"kelf-a.json": b"{}", "sg00/def.json": bytes(range(256)) * 99}, compress=compress)
+    neff = neff_writer.header(body, 2) + body
+    assert neff_trouble(neff) == ""
+    # A plain archive ends in blocks of zeros, which say nothing.
+    for cut in (1, 9, len(body) // 2) if compress else (len(body) * 3 // 4,):
+        assert "cannot be read" in neff_trouble(neff[:-cut]), cut
+    empty = neff_writer.archive({}, compress=compress)
+    assert neff_trouble(neff_writer.header(empty, 2) + empty) == "its archive is empty"
+    assert "a NEFF's header alone has 1024" in neff_trouble(neff[:1024])
 
 
 def test_a_flood_of_words(options: Make, adding: Program, monkeypatch: pytest.MonkeyPatch) -> None:
