@@ -38,6 +38,7 @@ ONE_INPUT: dict[str, Callable[[Tensor], Any]] = {
     "jacrev in chunks": lambda x: jacrev(curve, chunk_size=2)(x),
     "hessian": lambda x: hessian(energy)(x),
     "hessian, reverse over reverse": lambda x: jacrev(jacrev(energy))(x),
+    # A small argument: 1 - tanh^2 of a large one is a difference of near equals, and magnifies the last places of tanh.
     "hessian of a product": lambda x: hessian(lambda w: torch.tanh(torch.outer(w, w) @ w / 8).pow(2).sum())(x),
     "batched jacobian": lambda x: vmap(jacrev(lambda v: v.softmax(0)))(torch.stack([x, 2 * x])),
     "jacobian of two arguments": lambda x: jacrev(lambda a, b: a * b.sum(), argnums=(0, 1))(x, x.cos()),

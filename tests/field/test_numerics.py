@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import pytest
@@ -166,13 +165,12 @@ def test_gathers_in_bfloat16_are_exact(rows: int) -> None:
 
 @pytest.mark.parametrize("length", [1, 7, 128, 1025])
 def test_cumsum(length: int) -> None:
-    """B117: float32 within the rounding of a tree of sums (eager adds in float64), int32 exact, along each dim; twice the same."""
+    """B117: float32 within the default tolerance of eager's (which adds in float64), int32 exact, along each dim; twice the same."""
     x = torch.randn(3, length)
     f = compiled(lambda x, n: (x.cumsum(1), x.t().cumsum(0), n.cumsum(1), n.t().cumsum(0, dtype=torch.int32)))
     n = torch.randint(-1000, 1000, (3, length), dtype=torch.int32)
     first, second = f(x, n), f(x, n)
     torch.testing.assert_close(first, second, rtol=0, atol=0)
-    truth = x.double().cumsum(1)
-    assert error(first[0], truth) <= torch.finfo(torch.float32).eps * (1 + math.log2(length)) * float(x.abs().sum(1).max())
+    torch.testing.assert_close(first[0], x.cumsum(1))
     assert torch.equal(first[2], n.cumsum(1)) and torch.equal(first[3], n.t().cumsum(0).int())
     assert torch.equal(first[0], first[1].t()) and not host_ops()

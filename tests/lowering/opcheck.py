@@ -35,16 +35,10 @@ def trace(fn: Callable[..., Any], tensors: list[torch.Tensor]) -> torch.fx.Graph
     return gm
 
 
-def check(
-    fn: Callable[..., Any], *args: Any, rtol: float | None = None, atol: float | None = None, equal_nan: bool = True, verbose: bool = False
-) -> str:
-    """Run fn(*args) eagerly and through lowering; assert_close on every tensor result. Returns the StableHLO text.
-
-    Every tensor in args (nested) is an input of the program. rtol and atol default to torch.testing's.
-    """
+def over_tensors(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Callable[..., tuple[torch.Tensor, ...]], list[torch.Tensor]]:
+    """fn as a function of the tensors in args (nested) alone, that returns the tensors of its result; and those tensors, detached."""
     leaves, spec = pytree.tree_flatten(args)
     where = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
-    tensors = [leaves[i].detach() for i in where]
 
     def flat(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
         filled = list(leaves)
@@ -53,6 +47,17 @@ def check(
         results = pytree.tree_leaves(fn(*pytree.tree_unflatten(filled, spec)))
         return tuple(r for r in results if isinstance(r, torch.Tensor))
 
+    return flat, [leaves[i].detach() for i in where]
+
+
+def check(
+    fn: Callable[..., Any], *args: Any, rtol: float | None = None, atol: float | None = None, equal_nan: bool = True, verbose: bool = False
+) -> str:
+    """Run fn(*args) eagerly and through lowering; assert_close on every tensor result. Returns the StableHLO text.
+
+    Every tensor in args (nested) is an input of the program. rtol and atol default to torch.testing's.
+    """
+    flat, tensors = over_tensors(fn, args)
     expected = flat(*[t.clone() for t in tensors])
     gm = trace(flat, tensors)
     if verbose:

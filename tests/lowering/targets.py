@@ -6,13 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from neuron_dynamo.lowering.pipeline import lower, stablehlo_text
 from neuron_dynamo.lowering.support import why_not_native
 from neuron_dynamo.preflight import check as preflight
 from neuron_dynamo.target import get_target
-from tests.lowering.opcheck import run, trace
+from tests.lowering.opcheck import over_tensors, run, trace
 
 _NARROWER = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 
@@ -22,18 +21,9 @@ def check_for(target: str, fn: Callable[..., Any], *args: Any, rtol: float | Non
 
     As the precision pass does, float64 is narrowed to float32; int64 is kept.
     """
-    leaves, spec = pytree.tree_flatten(args)
-    where = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
-    tensors = [leaves[i].detach().to(_NARROWER.get(leaves[i].dtype, leaves[i].dtype)) for i in where]
-
-    def flat(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        filled = list(leaves)
-        for i, tensor in zip(where, given, strict=True):
-            filled[i] = tensor
-        results = pytree.tree_leaves(fn(*pytree.tree_unflatten(filled, spec)))
-        return tuple(r for r in results if isinstance(r, torch.Tensor))
-
-    expected = flat(*[leaves[i].detach().clone() for i in where])
+    flat, given = over_tensors(fn, args)
+    expected = flat(*[tensor.clone() for tensor in given])
+    tensors = [tensor.to(_NARROWER.get(tensor.dtype, tensor.dtype)) for tensor in given]
     gm = trace(flat, tensors)
     machine = get_target(target)
     for node in gm.graph.nodes:

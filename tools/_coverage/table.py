@@ -106,7 +106,10 @@ def merged(stored: dict[str, Any], made: dict[str, Any]) -> dict[str, Any]:
         ops.pop(unit, None)
         if blamed:
             ops[unit] = blamed
-    seconds = made["median_first_call_seconds"] or stored["median_first_call_seconds"]
+    # The median is of a run over many ops: one over a few of them, perhaps beside other work, says nothing of it.
+    fewer = len(made["cases"]) < len(stored["cases"])
+    first, other = (stored, made) if fewer else (made, stored)
+    seconds = first["median_first_call_seconds"] or other["median_first_call_seconds"]
     return {"cases": dict(sorted(cases.items())), "host_ops": dict(sorted(ops.items())), "median_first_call_seconds": seconds}
 
 
