@@ -65,7 +65,7 @@ class Double:
         library.double_calls.argtypes = [ctypes.c_char_p]
         library.double_fail.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_int, ctypes.c_int]
         library.double_declare.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p, ctypes.c_uint32]
-        self.programs: dict[int, _Loaded] = {}
+        self.programs: dict[int, LoadedProgram] = {}
         self.errors: list[BaseException] = []
         self._callbacks = (_LOADER(self._load), _EXECUTOR(self._execute))
         library.double_set_callbacks(*self._callbacks)
@@ -107,7 +107,7 @@ class Double:
 
     def _load(self, model: int, address: int, size: int) -> int:
         try:
-            loaded = _Loaded(ctypes.string_at(address, size))
+            loaded = LoadedProgram(ctypes.string_at(address, size))
             for tensor in loaded.tensors["inputs"] + loaded.tensors["outputs"]:
                 shape = (ctypes.c_uint32 * len(tensor["shape"]))(*tensor["shape"])
                 usage = 0 if tensor["usage"] == "input" else 1
@@ -133,7 +133,7 @@ class Double:
             return 1
 
 
-class _Loaded:
+class LoadedProgram:
     """The program of one NEFF. The host compiles it at its first run."""
 
     def __init__(self, neff: bytes) -> None:
