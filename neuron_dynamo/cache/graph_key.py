@@ -148,7 +148,7 @@ def _spec(value: Any) -> str:
     """Shape and dtype of what a node makes."""
     if isinstance(value, torch.Tensor):
         shape = list(value.shape)
-        if value.layout != torch.strided or not all([type(n) is int for n in shape]):
+        if value.layout != torch.strided or not all(type(n) is int for n in shape):
             raise NoKeyError("a tensor without a static, dense shape")
         return f"{DTYPE_NAMES.get(value.dtype, value.dtype)}{shape}"
     if value is None or type(value) in (bool, int, float):
