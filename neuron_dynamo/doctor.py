@@ -11,7 +11,7 @@ import re
 import shlex
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from neuron_dynamo.compilers.neuronx.find import find
 from neuron_dynamo.compilers.neuronx.slots import jobs
 from neuron_dynamo.errors import CompilerMissingError, OptionError
 from neuron_dynamo.options import Options
+from neuron_dynamo.runtime import nrt, nrt_api, nrtpy
 from neuron_dynamo.version import __version__
 
 BACKEND_NAMES = ("neuron", "neuron_dynamo")
@@ -35,7 +36,6 @@ REQUIRED = {"torch": "2.13", "torch-mlir": "20261001", "jaxlib": "0.10.2"}
 
 _DISTRIBUTION = names.DISTRIBUTION
 _MODULES = {"torch": "torch", "torch-mlir": "torch_mlir", "jaxlib": "jaxlib"}
-_LIBNRT = (Path("/opt/aws/neuron/lib/libnrt.so.1"), Path("/opt/aws/neuron/lib/libnrt.so"))
 _CPU_FEATURES = ("avx", "avx2", "fma", "avx512f", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8", "asimd", "sve", "bf16")
 _SDK_REMEDY = "install {} from the AWS Neuron SDK; target 'host' needs no SDK"
 
@@ -85,7 +85,7 @@ def diagnose(options: Mapping[str, Any] | None = None) -> Diagnosis:
         Check("cpu", "ok", f"{platform.machine()}, {os.cpu_count()} cores, {' '.join(cpu_features()) or 'no known vector features'}"),
         *_neuronx_cc(resolved, needs_sdk),
         *_torch_neuronx(),
-        _libnrt(needs_sdk),
+        *_runtime(resolved, needs_sdk),
     )
     return Diagnosis(resolved.target, checks)
 
@@ -199,14 +199,39 @@ def _torch_neuronx() -> tuple[Check, ...]:
     return (Check("torch-neuronx", "note", found, "use backend='neuron_dynamo', or an environment without torch-neuronx"),)
 
 
-def _libnrt(needed: bool) -> Check:
-    folders = [Path(folder) for folder in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if folder]
-    candidates = (*(folder / path.name for folder in folders for path in _LIBNRT), *_LIBNRT)
-    library = next((path for path in candidates if path.exists()), None)
-    devices = len(list(Path("/dev").glob("neuron[0-9]*")))
+def _runtime(options: Options, needed: bool) -> Iterator[Check]:
+    """libnrt, the NeuronCores that it shows this process, and what machine it says this is. Takes no core."""
     status = "problem" if needed else "note"
-    if library is None:
-        return Check("libnrt", status, "not found", _SDK_REMEDY.format("the Neuron runtime (libnrt)"))
-    if not devices:
-        return Check("libnrt", status, f"{library}, no Neuron device", "load the Neuron driver on a Neuron instance")
-    return Check("libnrt", "ok", f"{library}, {devices} Neuron devices")
+    path = nrt_api.find_library(options.libnrt)
+    if path is None:
+        yield Check("libnrt", status, "not found", _SDK_REMEDY.format("the Neuron runtime (libnrt)"))
+        return
+    try:
+        cores = nrt_api.Nrt(path).count_vncs()
+    except CompilerMissingError as error:
+        yield Check("libnrt", status, f"{path}: {error.what}", error.remedy)
+        return
+    if not cores:
+        remedy = "load the Neuron driver on a Neuron instance; NEURON_RT_VISIBLE_CORES may hide cores"
+        yield Check("libnrt", status, f"{path}, no Neuron device", remedy)
+        return
+    yield Check("libnrt", "ok", f"{path}, {cores} logical NeuronCores")
+    machine = nrt.detect(options.libnrt)
+    target = options.resolved_target
+    if machine is None:
+        yield Check("device", "note", "a machine that libnrt does not name", "set NEURON_PLATFORM_TARGET_OVERRIDE to its target")
+    elif needed and (machine.target, machine.lnc) != (target.name, target.lnc):
+        found = f"{machine.target}, lnc {machine.lnc}; graphs are compiled for {target.name}, lnc {target.lnc}"
+        yield Check(
+            "device", "problem", found, f"set options={{'target': '{machine.target}', 'lnc': {machine.lnc}}}, or NEURON_LOGICAL_NC_CONFIG"
+        )
+    else:
+        yield Check("device", "ok", f"{machine.target}, lnc {machine.lnc} ({machine.source})")
+    if options.runtime == "nrtpy":
+        installed = nrtpy.available()
+        yield Check(
+            "nrtpy",
+            "ok" if installed else "problem",
+            "installed" if installed else "not installed",
+            "" if installed else "install nrtpy, or use runtime='nrt'",
+        )

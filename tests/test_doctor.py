@@ -14,6 +14,8 @@ import pytest
 from neuron_dynamo import doctor, names
 from neuron_dynamo.doctor import MINIMUM_PYTHON, REQUIRED, Check, Diagnosis, cpu_features, diagnose
 from neuron_dynamo.errors import OptionError
+from neuron_dynamo.runtime import nrt_api
+from tests.doubles.libnrt import c_compiler, double
 
 PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
 
@@ -26,7 +28,7 @@ def _plain_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEURON_DYNAMO_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("LD_LIBRARY_PATH", "")
-    monkeypatch.setattr(doctor, "_LIBNRT", (Path("libnrt.so.1"),))
+    monkeypatch.setattr(nrt_api, "LIBRARY_FOLDER", tmp_path / "sdk")
 
 
 def check(diagnosis: Diagnosis, name: str) -> Check:
@@ -218,6 +220,22 @@ def test_libnrt_is_found_on_the_library_path(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "libnrt.so.1").write_text("")
     monkeypatch.setenv("LD_LIBRARY_PATH", f"/nowhere:{tmp_path}")
     assert check(diagnose(), "libnrt").found.startswith(str(tmp_path / "libnrt.so.1"))
+
+
+@pytest.mark.skipif(c_compiler() is None, reason="no C compiler (cc, gcc, clang): the libnrt double cannot be built")
+def test_the_device_that_libnrt_shows() -> None:
+    lib = double()
+    lib.reset()
+    options = {"target": "trn2", "libnrt": lib.path}
+    assert check(diagnose(options), "libnrt").found == f"{lib.path}, 2 logical NeuronCores"
+    assert check(diagnose(options), "device") == Check("device", "ok", "trn2, lnc 2 (libnrt)")
+    other = check(diagnose({**options, "target": "trn1"}), "device")
+    assert other.status == "problem" and "trn2, lnc 2; graphs are compiled for trn1, lnc 1" in other.found and "'trn2'" in other.remedy
+    lib.configure(cores=0)
+    assert check(diagnose(options), "libnrt").status == "problem" and "no Neuron device" in check(diagnose(options), "libnrt").found
+    assert check(diagnose({"libnrt": lib.path}), "libnrt").status == "note"
+    assert check(diagnose({"libnrt": "/nowhere"}), "libnrt").found == "not found"
+    assert lib.calls("nrt_init") == 0
 
 
 def test_cpu_features_in_our_order(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ _DTYPES = {1: "uint64", 2: "int8", 3: "uint8", 4: "int16", 5: "uint16", 6: "bflo
 _DTYPES |= {8: "int32", 9: "uint32", 10: "float32", 12: "int64"}
 
 
+@functools.cache
 def c_compiler() -> str | None:
     """The C compiler of this machine, None if it has none: then there is no double, and its tests are skipped."""
     return next((path for name in (os.environ.get("CC"), "cc", "gcc", "clang") if name and (path := shutil.which(name))), None)
@@ -47,7 +48,9 @@ def build() -> Path:
     path = folder / "libnrt.so.1"
     compiler = c_compiler()
     assert compiler is not None
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", str(path), str(SOURCE), "-lpthread"], check=True)
+    # A test may have emptied PATH, by which the compiler finds its assembler and linker.
+    environ = {**os.environ, "PATH": os.pathsep.join((os.path.dirname(compiler), os.environ.get("PATH", ""), os.defpath))}
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", str(path), str(SOURCE), "-lpthread"], env=environ, check=True)
     return path
 
 
@@ -73,11 +76,16 @@ class Double:
     def reset(self) -> None:
         """As in a new process: nothing started, nothing counted, no faults."""
         self._library.double_reset()
+        self.compute(True)
         self.programs.clear()
         self.errors.clear()
 
     def configure(self, *, cores: int = 2, family: int = 5) -> None:
         self._library.double_configure(cores, family)
+
+    def compute(self, really: bool) -> None:
+        """Whether nrt_execute runs the programs, or leaves its outputs as they are."""
+        self._library.double_set_callbacks(self._callbacks[0], self._callbacks[1] if really else _EXECUTOR())
 
     def fail(self, function: str, status: int, *, after: int = 0, times: int = 1) -> None:
         """The next `times` calls of `function`, after `after` good ones, return `status`."""
