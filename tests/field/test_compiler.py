@@ -50,7 +50,7 @@ def test_scatter_in_the_loss_and_its_backward() -> None:
     assert host_ops() == []
 
 
-@pytest.mark.parametrize("select", [lambda x: x[x > 0], lambda x: torch.masked_select(x, x > 0) * 2, lambda x: x.nonzero().sum(0)])
+@pytest.mark.parametrize("select", [lambda x: torch.masked_select(x, x > 0) * 2, lambda x: x.nonzero().sum(0)])
 def test_sizes_that_depend_on_data(select: object) -> None:
     """B121"""
     x = torch.randn(6, 5)

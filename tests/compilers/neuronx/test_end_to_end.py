@@ -44,9 +44,8 @@ def twins() -> tuple[Net, Net]:
     return one, two
 
 
-@pytest.mark.parametrize("form", ["hlo", "stablehlo"])
-def test_training(form: str, neuronx_cc: Path, runs) -> None:
-    given = {"target": "trn2", "compiler": str(neuronx_cc), "neuronx_cc_input": form, "fallback": "error"}
+def test_training(neuronx_cc: Path, runs) -> None:
+    given = {"target": "trn2", "compiler": str(neuronx_cc), "fallback": "error"}
     eager, ours = twins()
     expected = train(eager, eager)
     with pytest.warns(NoDeviceWarning, match="ND141"):
@@ -60,6 +59,18 @@ def test_training(form: str, neuronx_cc: Path, runs) -> None:
     _, again = twins()
     torch.compile(again, backend="neuron", options=given)(torch.randn(4, 8)).sum().backward()
     assert len(runs()) == 2, "the second time they come from the cache"
+
+
+def test_stablehlo_as_its_input(neuronx_cc: Path, runs) -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return x.cos() * 2
+
+    x = torch.randn(4)
+    given = {"target": "trn1", "compiler": str(neuronx_cc), "neuronx_cc_input": "stablehlo"}
+    with pytest.warns(NoDeviceWarning, match="compiled for trn1 run on the host"):
+        result = torch.compile(model, backend="neuron", options=given)(x)
+    torch.testing.assert_close(result, model(x))
+    assert [Path(row["argv"][1]).name for row in runs()] == ["module.mlir"]
 
 
 def test_what_the_compiler_refuses_names_the_users_line(neuronx_cc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
