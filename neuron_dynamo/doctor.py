@@ -216,6 +216,10 @@ def _runtime(options: Options, needed: bool) -> Iterator[Check]:
         yield Check("libnrt", status, f"{path}, no Neuron device", remedy)
         return
     yield Check("libnrt", "ok", f"{path}, {cores} logical NeuronCores")
+    try:
+        nrt.visible_cores()
+    except ValueError as error:
+        yield Check("cores", "problem", str(error), "name cores by their numbers, such as 0 or 0-3 or 0,2-3")
     machine = nrt.detect(options.libnrt)
     target = options.resolved_target
     if machine is None:

@@ -223,7 +223,7 @@ def test_libnrt_is_found_on_the_library_path(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.skipif(c_compiler() is None, reason="no C compiler (cc, gcc, clang): the libnrt double cannot be built")
-def test_the_device_that_libnrt_shows() -> None:
+def test_the_device_that_libnrt_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     lib = double()
     lib.reset()
     options = {"target": "trn2", "libnrt": lib.path}
@@ -231,6 +231,8 @@ def test_the_device_that_libnrt_shows() -> None:
     assert check(diagnose(options), "device") == Check("device", "ok", "trn2, lnc 2 (libnrt)")
     other = check(diagnose({**options, "target": "trn1"}), "device")
     assert other.status == "problem" and "trn2, lnc 2; graphs are compiled for trn1, lnc 1" in other.found and "'trn2'" in other.remedy
+    monkeypatch.setenv("NEURON_RT_VISIBLE_CORES", "0-x")
+    assert check(diagnose(options), "cores").found == "NEURON_RT_VISIBLE_CORES is '0-x'"
     lib.configure(cores=0)
     assert check(diagnose(options), "libnrt").status == "problem" and "no Neuron device" in check(diagnose(options), "libnrt").found
     assert check(diagnose({"libnrt": lib.path}), "libnrt").status == "note"

@@ -29,7 +29,7 @@ assert issubclass(NoDeviceWarning, UserWarning)
 
 SIZES: dict[str, Any] = {"vocab_size": 64, "bos_token_id": 1, "eos_token_id": None, "pad_token_id": 0}
 STEPS = 20
-GPT2 = transformers.GPT2Config(**SIZES, n_embd=64, n_layer=2, n_head=4, n_positions=32)
+GPT2 = transformers.GPT2Config(**SIZES, n_embd=32, n_layer=1, n_head=2, n_positions=32, initializer_range=0.2)
 
 
 @pytest.fixture
