@@ -134,9 +134,10 @@ def _optimizer(text: str | None) -> tuple[str, dict[str, Any]]:
     parts = text.split(":", 2)
     try:
         call = ast.parse(f"f({parts[2] if len(parts) > 2 else ''})", mode="eval").body
-        assert isinstance(call, ast.Call)
+        if not isinstance(call, ast.Call) or call.args or not all(keyword.arg for keyword in call.keywords):
+            raise ValueError(text)
         given = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
-    except (SyntaxError, ValueError, AssertionError) as error:
+    except (SyntaxError, ValueError) as error:
         raise WarmupError(f"{text!r} is not an optimizer", remedy="give MODULE:CLASS:lr=1e-3,weight_decay=0.1") from error
     return ":".join(parts[:2]), given
 

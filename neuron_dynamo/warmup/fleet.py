@@ -50,7 +50,8 @@ def compile_on_cluster(items: Sequence[Item], scheduler: str, timeout: float | N
                 item, attempt = queue.pop(0)
                 running[_submit(client, item, attempt, largest, timeout)] = item, attempt
             try:
-                finished = dask.wait(list(running), timeout=_POLL_SECONDS, return_when="FIRST_COMPLETED").done
+                with client.as_current():
+                    finished = dask.wait(list(running), timeout=_POLL_SECONDS, return_when="FIRST_COMPLETED").done
             except TimeoutError:
                 finished = set()
             for future in finished:

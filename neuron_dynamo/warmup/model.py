@@ -54,7 +54,7 @@ def collect_model(job: Model, spool: Spool) -> None:
                 stack.enter_context(fake_group(rank, job.ranks.world_size))
                 label = f"{label} rank {rank}"
             stack.enter_context(record_to(replace(spool, label=label, fake=True)))
-            # A warm-up runs no backward, which would otherwise be what compiles it.
+            # Else only running a backward would compile it.
             stack.enter_context(torch._functorch.config.patch(force_non_lazy_backward_lowering=True))
             for mode in job.modes:
                 torch._dynamo.reset()
@@ -78,7 +78,9 @@ def _collect_mode(job: Model, mode: str) -> None:
                 torch._dynamo.reset()  # else the second shape would be taken for a symbolic size
             compiled = torch.compile(made.model, backend="neuron", options=options, dynamic=job.dynamic)
             with torch.set_grad_enabled(mode == "training"):
-                _backward(compiled(*args, **kwargs), fake)
+                outputs = compiled(*args, **kwargs)
+                if job.dynamic:  # else the backward was compiled with the forward
+                    _backward(outputs, fake)
     except torch._dynamo.exc.BackendCompilerFailed as failure:
         raise failure.inner_exception from None
     except (DataDependentOutputException, DynamicOutputShapeException) as error:

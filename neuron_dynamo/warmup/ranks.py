@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
+import torch
 import torch.distributed as dist
 
 
@@ -26,9 +27,33 @@ def environment_of(rank: int, world_size: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def silent_data_parallel() -> Iterator[None]:
+    """Within it, DistributedDataParallel exchanges no gradients: its reducer wants results, of which a fake group has none."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    make, register = DistributedDataParallel.__init__, DistributedDataParallel.register_comm_hook
+
+    def made(self: Any, *args: Any, **kwargs: Any) -> None:
+        make(self, *args, **kwargs)
+        register(self, None, _own_gradients)
+
+    with patch.multiple(DistributedDataParallel, __init__=made, register_comm_hook=lambda self, state, hook: None):
+        yield
+
+
+def _own_gradients(state: None, bucket: Any) -> torch.futures.Future[torch.Tensor]:
+    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    future.set_result(bucket.buffer())
+    return future
+
+
+_own_gradients.__annotations__.clear()  # DDP compares them with types; here they are texts
+
+
+@contextlib.contextmanager
 def fake_group(rank: int, world_size: int) -> Iterator[None]:
     """Within it, this process is `rank` of an initialised default group."""
-    with environment_of(rank, world_size):
+    with environment_of(rank, world_size), silent_data_parallel():
         _initialise(dist.init_process_group, rank, world_size)
         try:
             yield
@@ -52,8 +77,8 @@ def main() -> None:
     def init_process_group(*args: Any, **kwargs: Any) -> None:
         _initialise(real, rank, world_size)
 
-    with environment_of(rank, world_size), patch.multiple(dist, init_process_group=init_process_group):
-        dist.distributed_c10d.init_process_group = init_process_group
+    dist.init_process_group = dist.distributed_c10d.init_process_group = init_process_group
+    with environment_of(rank, world_size), silent_data_parallel():
         if module:
             runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
         else:

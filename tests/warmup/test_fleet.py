@@ -54,8 +54,9 @@ def test_one_of_two_workers_is_killed(tmp_path: Path, cluster: Any) -> None:
 def test_a_worker_without_resources_is_told(tmp_path: Path) -> None:
     from distributed import LocalCluster
 
+    place: dict[str, Any] = {"host": "127.0.0.1", "protocol": "tcp", "dashboard_address": None, "local_directory": str(tmp_path)}
     with (
-        LocalCluster(n_workers=1, processes=False, host="127.0.0.1", dashboard_address=None, local_directory=str(tmp_path)) as cluster,
+        LocalCluster(n_workers=1, processes=False, **place) as cluster,
         pytest.raises(WarmupError, match=r"no worker of tcp.* offers the resources 'compile' and 'memory'\n.*dask worker"),
     ):
         list(compile_on_cluster([item(tmp_path, "x")], cluster.scheduler_address))

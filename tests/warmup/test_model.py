@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import sys
 from collections.abc import Callable
@@ -17,10 +18,11 @@ from torch._dynamo.utils import counters
 
 import neuron_dynamo
 from neuron_dynamo.errors import WarmupError
-from neuron_dynamo.recording import CollectedGraph, Spool, read_spool
+from neuron_dynamo.recording import CollectedGraph, Spool, read_spool, record_to
 from neuron_dynamo.warmup.jobs import Model, Ranks, parse_shape
 from neuron_dynamo.warmup.model import collect_model, unpack
 from neuron_dynamo.warmup.planning import make_plan
+from neuron_dynamo.warmup.ranks import fake_group
 from tests.warmup.test_collect import compile_all, in_production
 
 
@@ -130,14 +132,36 @@ def test_ranks_share_their_artifacts(warmed: Any) -> None:
     assert not dist.is_initialized()
 
 
+class Doubled(nn.Module):
+    """A module of the user's: one of PyTorch's own, right inside of DDP, is not traced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x) * 2
+
+
 def test_data_parallel_by_ddp(warmed: Any) -> None:
     def factory() -> Any:
         with torch._subclasses.fake_tensor.unset_fake_temporarily():  # DDP's reducer wants memory
-            return nn.parallel.DistributedDataParallel(nn.Linear(4, 4)), torch.ones(2, 4)
+            return nn.parallel.DistributedDataParallel(Doubled()), torch.ones(2, 4)
 
     graphs = warmed(factory, compiled=False, modes=("training",), ranks=Ranks(2, (0, 1)))
     assert [graph.kind for graph in graphs] == ["forward", "backward"] * 2
     assert [len(item.graphs) for item in make_plan(graphs).items] == [2, 2]
+
+
+def test_data_parallel_that_runs(tmp_path: Path) -> None:
+    """A script's rank, with memory and a backward: its gradients stay its own."""
+    own = Doubled()
+    with fake_group(1, 2), record_to(Spool(tmp_path)):
+        assert (dist.get_rank(), dist.get_world_size(), os.environ["RANK"]) == (1, 2, "1")
+        model = nn.parallel.DistributedDataParallel(own)
+        torch.compile(model, backend="neuron")(torch.ones(2, 4)).sum().backward()
+    torch.testing.assert_close(own.inner.weight.grad, torch.full((4, 4), 4.0))
+    assert [graph.kind for graph in read_spool(tmp_path)] == ["forward", "backward"]
 
 
 def test_what_a_factory_may_return() -> None:
