@@ -76,7 +76,7 @@ def _collect_mode(job: Model, mode: str) -> None:
             args, kwargs = inputs_for(made, shapes, first, fake)
             if not job.dynamic:
                 torch._dynamo.reset()  # else the second shape would be taken for a symbolic size
-            compiled = torch.compile(made.model, backend="neuron", options=options, dynamic=job.dynamic)
+            compiled = torch.compile(made.model, backend="neuron", options=options, dynamic=True if job.dynamic else None)
             with torch.set_grad_enabled(mode == "training"):
                 outputs = compiled(*args, **kwargs)
                 if job.dynamic:  # else the backward was compiled with the forward
