@@ -25,6 +25,7 @@ from neuron_dynamo.logs import announce
 from neuron_dynamo.lowering.program import Program
 from neuron_dynamo.options import Options
 from neuron_dynamo.passes.complex_pairs import complex_pairs
+from neuron_dynamo.passes.fusion import fuse
 from neuron_dynamo.passes.higher_order import higher_order
 from neuron_dynamo.passes.partition import Segment, crossing, extract, partition
 from neuron_dynamo.passes.precision import precision
@@ -109,6 +110,9 @@ def _lower(
     gm: GraphModule, segment: Segment, results: set[Node], options: Options, outcome: GraphReport, keep: bool = True
 ) -> tuple[Lowered, Sources, Results]:
     graph, sources, made = extract(segment, gm, results)
+    with outcome.stage("passes"):
+        if options.fusions == "on":
+            outcome.fusions += fuse(graph)
     with outcome.stage("lower"):
         return obtain_program(graph, _aliases(gm, sources, made), options, outcome.name, keep), sources, made
 

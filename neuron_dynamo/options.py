@@ -90,6 +90,12 @@ class Options:
         choices=("warn", "narrow", "error"),
         env="NEURON_DYNAMO_PRECISION",
     )
+    fusions: str = _option(
+        "on",
+        "name what a program is made of (attention, normalisation, rotary embedding ...) as composites, which compilers may take whole",
+        choices=("on", "off"),
+        env="NEURON_DYNAMO_FUSIONS",
+    )
     cache_dir: str = _option(
         "~/.cache/neuron_dynamo",
         "directory of the compile cache; nothing but its own entries is ever removed from it",

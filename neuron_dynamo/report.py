@@ -45,6 +45,17 @@ class OpReport:
 
 
 @dataclass(frozen=True)
+class FusionReport:
+    """A fusion that a graph has, or nearly has: its name, the number of FX nodes in it (0 for a near miss), why it was missed, and the
+    user's line."""
+
+    name: str
+    nodes: int
+    reason: str = ""
+    source: SourceLine | None = None
+
+
+@dataclass(frozen=True)
 class ProgramReport:
     """One native program of a graph: its cache key (hex digest), the level that had its artifact, and its StableHLO bytes.
 
@@ -108,6 +119,7 @@ class GraphReport:
     timings: dict[str, float] = field(default_factory=dict)
     target: str = "host"
     passes_fx: str = ""
+    fusions: list[FusionReport] = field(default_factory=list)
 
     @property
     def stablehlo(self) -> str:

@@ -26,8 +26,9 @@ from neuron_dynamo.lowering import mlir, registry
 from neuron_dynamo.lowering.builder import Builder, Value
 from neuron_dynamo.lowering.describe import describe
 from neuron_dynamo.lowering.program import ENTRY, TensorSpec
-from neuron_dynamo.lowering.regions import REGIONS
+from neuron_dynamo.lowering.regions import COMPOSITE, REGIONS, Composite, composite
 from neuron_dynamo.lowering.source import source_of
+from neuron_dynamo.lowering.structured import composite as emit_composite
 from neuron_dynamo.target import Target
 
 
@@ -104,6 +105,8 @@ class Importer:
             return self._literal(node)
         if node.target is operator.getitem:
             return self._values[node.args[0]][node.args[1]]  # type: ignore[index]
+        if node.target is composite:
+            return self._composite(node, node.meta[COMPOSITE])
         try:
             entry = registry.find(node.target)
             result = self._by_torch_mlir(node) if entry is None else self._by_rule(node, entry)
@@ -138,7 +141,14 @@ class Importer:
         kwargs = torch.fx.node.map_arg(node.kwargs, value)
         return entry.rule(self._builder, *args, **kwargs)
 
-    def _subgraph(self, gm: torch.fx.GraphModule, *operands: Any) -> list[Any]:
+    def _composite(self, node: Node, whole: Composite) -> tuple[Value, ...]:
+        operands = [self._values[operand] for operand in node.args]
+        outputs = [(tuple(value.shape), value.dtype) for value in node.meta["val"]]
+        text = ", ".join(f"{name} = {mlir.attribute_text(value)}" for name, value in sorted(whole.attributes.items()))
+        name = f"neuron_dynamo.{whole.name}"
+        return tuple(emit_composite(self._builder, name, operands, lambda given: self._subgraph(whole, *given), outputs, text))
+
+    def _subgraph(self, gm: torch.fx.GraphModule | Composite, *operands: Any) -> list[Any]:
         """Emit a sub-graph over those of the operands that are Values, at the builder's place; returns its results."""
         outs, used = self._builder.outs, self._builder.used
         arguments = (operand for operand in operands if isinstance(operand, Value))

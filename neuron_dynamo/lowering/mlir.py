@@ -151,6 +151,17 @@ def string(value: str) -> Any:
     return _lib.ir.StringAttr.get(value)
 
 
+def attribute_text(value: bool | int | float | str) -> str:
+    """A plain value in MLIR's syntax: i64, f64 (exact) or string."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, int):
+        return f"{value} : i64"
+    return f"0x{np.float64(value).view(np.uint64):016X} : f64" if not np.isfinite(value) else f"{value:.17e} : f64"
+
+
 def parse(text: str) -> Any:
     return _lib.ir.Attribute.parse(text)
 

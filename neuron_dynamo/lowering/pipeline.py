@@ -15,6 +15,7 @@ from neuron_dynamo.errors import LoweringError
 from neuron_dynamo.lowering import mlir
 from neuron_dynamo.lowering.importer import Importer, new_context
 from neuron_dynamo.lowering.program import ENTRY, STABLEHLO_VERSION, OpSource, Program, Signature, TensorSpec
+from neuron_dynamo.lowering.regions import COMPOSITE
 from neuron_dynamo.lowering.source import source_of
 from neuron_dynamo.target import Target
 
@@ -39,6 +40,7 @@ def lower(graph: Graph, target: Target, aliases: tuple[tuple[int, int], ...] = (
         _run(module, _CLEAN_UP)
         _unsplat(module)
         _run(module, _FINAL)
+        _merge_functions(module)
         _verify(module)
         sources = _sources(module, graph)
         _run(module, ("strip-debuginfo",))
@@ -77,6 +79,26 @@ def _run(module: Any, passes: tuple[str, ...]) -> None:
             PassManager.parse(f"builtin.module({one})").run(module.operation)
         except ir.MLIRError as error:
             raise LoweringError(f"MLIR pass {one.split('{')[0]} failed: {error}") from error
+
+
+def _merge_functions(module: Any) -> None:
+    """Private functions that are alike become one: the layers of a model share the decompositions of their composites."""
+    first: dict[str, Any] = {}
+    instead: dict[str, Any] = {}
+    for function in [op for op in module.body.operations if op.name.value != ENTRY]:
+        name = function.name.value
+        body = function.operation.get_asm(large_elements_limit=None, enable_debug_info=False).replace(f"@{name}(", "@(", 1)
+        if body in first:
+            instead[name] = first[body]
+        else:
+            first[body] = ir.FlatSymbolRefAttr.get(name)
+    if not instead:
+        return
+    for operation in _operations(module):
+        for attribute in ("decomposition", "callee"):
+            if attribute in operation.attributes and (name := ir.FlatSymbolRefAttr(operation.attributes[attribute]).value) in instead:
+                operation.attributes[attribute] = instead[name]
+    _run(module, ("symbol-dce",))
 
 
 def _operations(module: Any) -> list[Any]:
@@ -141,5 +163,7 @@ def _sources(module: Any, graph: Graph) -> tuple[OpSource, ...]:
             match = _NUMBER.search(str(operation.operation.location))
             if match is not None:
                 node = nodes[int(match[1])]
-                rows.append(OpSource(index, operation.operation.name, node.name, str(node.target), source_of(node)))
+                whole = node.meta.get(COMPOSITE)
+                target = str(node.target) if whole is None else whole.name
+                rows.append(OpSource(index, operation.operation.name, node.name, target, source_of(node)))
     return tuple(rows)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch.fx import Node
+from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
 from neuron_dynamo.target import Target
@@ -45,3 +47,21 @@ def _lacking(node: Node, target: Target) -> str | None:
         if dtype is not None and dtype not in target.dtypes:
             return f"target {target.name} has no {dtype}"
     return None
+
+
+COMPOSITE = "neuron_dynamo_composite"
+"""Key in node.meta of a call of `composite`: the Composite that it is."""
+
+
+@dataclass(frozen=True)
+class Composite:
+    """A named computation. `graph` is its decomposition: placeholders in the order of the node's arguments, and a tuple of results."""
+
+    name: str
+    attributes: dict[str, bool | int | float | str]
+    graph: Graph
+
+
+def composite(*operands: Any) -> Any:
+    """FX call target of a node that stands for a Composite; the node's value is a tuple."""
+    raise AssertionError("a composite is lowered, never called")
