@@ -142,7 +142,7 @@ class Importer:
         return entry.rule(self._builder, *args, **kwargs)
 
     def _composite(self, node: Node, whole: Composite) -> tuple[Value, ...]:
-        operands = [self._values[operand] for operand in node.args]
+        operands = [self._values[operand] for operand in node.all_input_nodes]
         outputs = [(tuple(value.shape), value.dtype) for value in node.meta["val"]]
         text = ", ".join(f"{name} = {mlir.attribute_text(value)}" for name, value in sorted(whole.attributes.items()))
         name = f"neuron_dynamo.{whole.name}"

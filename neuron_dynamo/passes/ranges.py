@@ -23,7 +23,7 @@ def range_decompositions() -> dict[Any, Callable[..., Any]]:
 def linspace(start: Tensor | float, end: Tensor | float, steps: int, *, dtype: torch.dtype | None = None, **kwargs: Any) -> Tensor:
     """`steps` numbers from `start` to `end`, both included; the second half is counted from the end."""
     if dtype is None or dtype.is_floating_point or dtype.is_complex or steps < 2:
-        return torch._refs.linspace(start, end, steps, dtype=dtype, **kwargs)  # type: ignore[no-any-return]
+        return torch._refs.linspace(start, end, steps, dtype=dtype, **kwargs)
     number = torch.arange(steps, dtype=torch.float64)
     first, last = _truncated(start), _truncated(end)
     step = (last - first) / (steps - 1)

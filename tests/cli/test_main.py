@@ -31,7 +31,9 @@ def test_no_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None
     assert "COMMAND" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", [["inspect", "m:f"], ["check", "m:f"], ["doctor"], ["cache", "where"], ["cache", "ls"], ["cache", "show", "0"]])
+@pytest.mark.parametrize(
+    "command", [["inspect", "m:f"], ["check", "m:f"], ["doctor"], ["cache", "where"], ["cache", "ls"], ["cache", "show", "0"]]
+)
 def test_every_command_takes_json_and_debug(command: list[str]) -> None:
     args = build_parser().parse_args([*command, "--json", "--debug"])
     assert args.json

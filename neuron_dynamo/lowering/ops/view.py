@@ -229,7 +229,7 @@ def arange(b: Builder, *bounds: Scalar, **_: Any) -> Value:
     For an integer result it truncates the bounds first."""
     start, step = (0, 1) if len(bounds) == 1 else (bounds[0], bounds[2] if len(bounds) > 2 else 1)
     if not b.out.dtype.is_floating_point:
-        start, step = int(start), int(step)
+        start, step = int(start.real), int(step.real)
     if all(isinstance(v, int) for v in (start, step)):
         return _sequence(b, b.out.shape[0], start, step, b.out.dtype)
     wide = torch.float64 if torch.float64 in b.target.dtypes else torch.float32

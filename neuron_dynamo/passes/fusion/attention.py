@@ -23,7 +23,7 @@ _BETWEEN = 8
 _SHAPED = (*VIEWS, *COPIES, aten.expand.default, aten.transpose.int)
 
 
-def attention(node: Node) -> Match | Miss | None:
+def attention(node: Any) -> Match | Miss | None:
     """The attention whose softmax `node` is, or whose softmax's gradient."""
     if calls(node, aten._softmax_backward_data.default):
         return _backward(node)
@@ -35,12 +35,11 @@ def attention(node: Node) -> Match | Miss | None:
     below = _down(node)
     if not below:
         return Miss(_NAME, node, "the probabilities do not go into a matrix product")
-    first, second = above[-1], below[0][-1]
-    nodes = with_what_is_between((*above, node, *below[0]), _BETWEEN)
-    return Match(_NAME, nodes, node, {"written_out": True}, (first.args[0], first.args[1], second.args[1]))  # type: ignore[arg-type]
+    operands = (*above[-1].all_input_nodes, *below[0][-1].all_input_nodes[1:])
+    return Match(_NAME, with_what_is_between((*above, node, *below[0]), _BETWEEN), node, {"written_out": True}, operands)
 
 
-def _backward(node: Node) -> Match | Miss | None:
+def _backward(node: Any) -> Match | Miss | None:
     """From the products with the value and the incoming gradient to the gradients of query and key."""
     above = _up(node.args[0], masks=False)
     if above is None:
@@ -69,12 +68,12 @@ def _up(node: Any, masks: bool) -> list[Node] | None:
     return None
 
 
-def _scores(node: Node) -> list[Node]:
+def _scores(node: Any) -> list[Node]:
     """What a masking op may mask."""
     return [a for a in node.args if isinstance(a, Node) and a.meta["val"].dtype.is_floating_point and shape(a) == shape(node)]
 
 
-def _down(node: Node) -> list[list[Node]]:
+def _down(node: Any) -> list[list[Node]]:
     """The ways from `node` to the products that read it."""
     found: list[list[Node]] = []
     for user in node.users:

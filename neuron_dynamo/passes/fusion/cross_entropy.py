@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import operator
+from typing import Any
 
 import torch
-from torch.fx import Node
 
 from neuron_dynamo.passes.fusion.reading import calls
 from neuron_dynamo.passes.fusion.region import Match, Miss
@@ -15,16 +15,16 @@ _LOSSES = (aten.nll_loss_forward.default, aten.nll_loss2d_forward.default)
 _GRADIENTS = (aten.nll_loss_backward.default, aten.nll_loss2d_backward.default)
 
 
-def cross_entropy(node: Node) -> Match | Miss | None:
+def cross_entropy(node: Any) -> Match | Miss | None:
     """The loss, or its gradient, whose log-likelihood op `node` is."""
     if calls(node, *_LOSSES):
         scores = node.args[0]
         if not calls(scores, aten._log_softmax.default):
             return Miss("cross_entropy", node, "the loss is not of a log-softmax")
         parts = tuple(user for user in node.users if user.target is operator.getitem)
-        logits, target = scores.args[0], node.args[1]  # type: ignore[union-attr]
+        logits, target = scores.args[0], node.args[1]
         ignored = node.args[4] if len(node.args) > 4 else -100
-        return Match("cross_entropy", (scores, node, *parts), node, {"ignore_index": int(ignored)}, (logits, target))  # type: ignore[arg-type]
+        return Match("cross_entropy", (scores, node, *parts), node, {"ignore_index": int(ignored)}, (logits, target))
     if calls(node, *_GRADIENTS):
         user = next((u for u in node.users if calls(u, aten._log_softmax_backward_data.default) and u.args[0] is node), None)
         if user is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch.fx import Node
 
@@ -12,7 +14,7 @@ aten = torch.ops.aten
 _NAMES = {aten.silu.default: "swiglu", aten.gelu.default: "geglu"}
 
 
-def gated(node: Node) -> Match | Miss | None:
+def gated(node: Any) -> Match | Miss | None:
     """The gated unit whose activation `node` is."""
     if node.op != "call_function" or node.target not in _NAMES:
         return None
@@ -26,4 +28,4 @@ def gated(node: Node) -> Match | Miss | None:
     if only_user(node) is None:
         return Miss(name, node, "the activation is read by others, too (it is saved for the backward)")
     approximate = {"approximate": str(node.kwargs.get("approximate", "none"))} if name == "geglu" else {}
-    return Match(name, (node, product), node, approximate, (node.args[0], up))  # type: ignore[arg-type]
+    return Match(name, (node, product), node, approximate, (node.args[0], up))

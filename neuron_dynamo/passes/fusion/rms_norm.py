@@ -6,6 +6,8 @@ and without a weight.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch.fx import Node
 
@@ -16,7 +18,7 @@ aten = torch.ops.aten
 _NAME = "rms_norm"
 
 
-def rms_norm(node: Node) -> Match | Miss | None:
+def rms_norm(node: Any) -> Match | Miss | None:
     """The RMSNorm whose reciprocal root `node` is."""
     if not calls(node, aten.rsqrt.default):
         return None

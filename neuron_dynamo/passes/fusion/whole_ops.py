@@ -16,9 +16,9 @@ aten = torch.ops.aten
 Attributes = dict[str, bool | int | float | str]
 
 
-def _argument(node: Node, name: str) -> Any:
+def _argument(node: Any, name: str) -> Any:
     """The argument called `name`, its default where it is not given."""
-    for position, spec in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
+    for position, spec in enumerate(node.target._schema.arguments):
         if spec.name == name:
             if name in node.kwargs:
                 return node.kwargs[name]
@@ -26,13 +26,13 @@ def _argument(node: Node, name: str) -> Any:
     raise KeyError(name)
 
 
-def _dim(node: Node, name: str = "dim") -> int:
+def _dim(node: Any, name: str = "dim") -> int:
     value = node.meta["val"]
     rank = (value[0] if isinstance(value, (tuple, list)) else value).ndim
-    return int(_argument(node, name)) % max(rank, 1)
+    return int(_argument(node, name) % max(rank, 1))
 
 
-def _attention(node: Node) -> Attributes:
+def _attention(node: Any) -> Attributes:
     query = next(n for n in node.all_input_nodes if n is _argument(node, "query"))
     scale = _argument(node, "scale")
     return {
@@ -69,7 +69,7 @@ _OPS: dict[Any, tuple[str, Callable[[Node], Attributes]]] = {
 }
 
 
-def whole_op(node: Node) -> Match | Miss | None:
+def whole_op(node: Any) -> Match | Miss | None:
     """The composite that the op of `node` is."""
     if node.op != "call_function" or node.target not in _OPS:
         return None
