@@ -45,7 +45,7 @@ def _compile(gm: GraphModule, example_inputs: list[Any], options: Options) -> An
     from neuron_dynamo.passes.inline import inline_regions
     from neuron_dynamo.passes.recurrent import open_recurrent
     from neuron_dynamo.passes.table import LazyTable
-    from neuron_dynamo.recording import recording
+    from neuron_dynamo.recording import name_real_types, recording
     from neuron_dynamo.stored import admit, not_restored, restore
     from neuron_dynamo.timing import backend_call, own_work
 
@@ -79,6 +79,8 @@ def _compile(gm: GraphModule, example_inputs: list[Any], options: Options) -> An
     spool = recording()
     if spool is not None:
         options = dataclasses.replace(options, cache="on")  # it is to be warm whatever the job is allowed to do with it
+        if spool.fake:
+            name_real_types(gm, example_inputs)
     inline_regions(gm)
     open_recurrent(gm)
     if collecting() is None:

@@ -13,7 +13,7 @@ import dataclasses
 import json
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -165,3 +165,11 @@ def eagerly(gm: GraphModule) -> Callable[[list[Any]], list[Any]]:
     graph.output(graph.graph_copy(gm.graph, {}))
     copy = GraphModule(gm, graph)
     return lambda inputs: list(torch.fx.Interpreter(copy).boxed_run(inputs))
+
+
+def name_real_types(gm: GraphModule, inputs: Sequence[Any]) -> None:
+    """Write into Dynamo's graph the types that its inputs have in a real job: its code is part of AOTAutogradCache's key."""
+    for node, value in zip(gm.graph.find_nodes(op="placeholder"), inputs, strict=True):
+        if node.type is torch._subclasses.FakeTensor:
+            node.type = torch.nn.Parameter if isinstance(value, torch.nn.Parameter) else torch.Tensor
+    gm.recompile()
