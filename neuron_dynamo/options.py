@@ -56,6 +56,12 @@ class Options:
         choices=("hlo", "stablehlo"),
         env="NEURON_DYNAMO_NEURONX_CC_INPUT",
     )
+    custom_calls: bool = _option(
+        False,
+        "hand fusions to neuronx-cc as its own custom calls (AwsNeuronRmsNorm, AwsNeuronSoftmax ...) instead of plain ops; their numerics "
+        "are the vendor's",
+        env="NEURON_DYNAMO_CUSTOM_CALLS",
+    )
     emulate: str = _option(
         "compiled",
         "where there is no Neuron device, run programs for a Neuron target on the host: those that its compiler took, also without "
@@ -202,6 +208,8 @@ def _checked(name: str, value: Any, choices: tuple[str, ...], where: str) -> Any
         if isinstance(value, bool) or not str(value).strip().isdigit():
             raise OptionError(f"{where} is {value!r}", remedy="give a whole number, 1 or 2")
         return int(value)
+    if name == "custom_calls":
+        return _boolean(value, where)
     if name in ("compiler_timeout", "compiler_jobs"):
         return _positive(value, float if name == "compiler_timeout" else int, where)
     if name in ("compiler_args", "neuron_cc_flags"):
@@ -228,6 +236,15 @@ def _checked(name: str, value: Any, choices: tuple[str, ...], where: str) -> Any
     if not isinstance(value, (str, os.PathLike)) or not str(value):
         raise OptionError(f"{where} is {value!r}", remedy="give a string or a path")
     return os.fspath(value)
+
+
+def _boolean(value: Any, where: str) -> bool:
+    if isinstance(value, bool):
+        return value
+    known = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}
+    if str(value).lower() not in known:
+        raise OptionError(f"{where} is {value!r}", remedy="give True or False")
+    return known[str(value).lower()]
 
 
 def _positive(value: Any, kind: type[int] | type[float], where: str) -> int | float:

@@ -53,14 +53,16 @@ class NeuronxCompiler:
             ("program", self._found.digest),
             ("arguments", shlex.join(self._arguments)),
             ("input", self._options.neuronx_cc_input),
+            ("custom_calls", str(self._options.custom_calls)),
         )
 
     def compile(self, program: Program) -> Compiled:
         """Raises PreflightError with all findings before the compiler starts, LoweringError, CompilerError for what it says."""
         refuse(program, self._target, self._found.release)
-        module = emit(program)
+        custom_calls = self._options.custom_calls
+        module = emit(program, custom_calls=custom_calls)
         as_hlo = self._options.neuronx_cc_input == "hlo"
-        name, contents = (HLO, module.proto) if as_hlo else (STABLEHLO, bytecode(program))
+        name, contents = (HLO, module.proto) if as_hlo else (STABLEHLO, bytecode(program, custom_calls=custom_calls))
         try:
             with tempfile.TemporaryDirectory(prefix="neuron_dynamo_", ignore_cleanup_errors=True) as scratch:
                 folder = Path(scratch).resolve()

@@ -13,7 +13,7 @@ from neuron_dynamo.lowering.program import Program, Signature
 ALIAS_ATTRIBUTE = "mhlo.input_output_alias"
 
 
-def bytecode(program: Program) -> bytes:
+def bytecode(program: Program, *, custom_calls: bool = False) -> bytes:
     """The program's module as MLIR bytecode (not a portable artifact), in the form that the vendor's own plugin hands to its compiler.
 
     One function @main, all literals dense, no locations, and the mutated inputs in the module attribute `mhlo.input_output_alias`.
@@ -21,7 +21,7 @@ def bytecode(program: Program) -> bytes:
     """
     from torch_mlir import ir
 
-    module = inlined_module(program.stablehlo, numbered=False)
+    module = inlined_module(program.stablehlo, numbered=False, custom_calls=custom_calls)
     text = str(module)
     for form, why in (("dense_resource<", "a literal kept outside of the module"), ("xf64>", "float64"), ("<f64>", "float64")):
         if form in text:

@@ -29,15 +29,17 @@ class HloModule:
         return list(dict.fromkeys(row for name, row in self.sources.items() if name.rpartition(".")[0] == opcode))
 
 
-def emit(program: Program) -> HloModule:
-    """The HLO module of `program`, verified. Raises LoweringError, CompilerError where XLA cannot convert it.
+def emit(program: Program, *, custom_calls: bool = False) -> HloModule:
+    """The HLO module of `program`, verified; `custom_calls` as in custom_calls.py.
+
+    Raises LoweringError, CompilerError where XLA cannot convert it.
 
     Instructions carry the user's source lines, which therefore reach the NEFF and the profiler. The cache key knows nothing of them: a
     computation that another file or line compiled before is served with the lines of that one.
     """
     from neuron_dynamo import xla
 
-    module = schema.parse(xla.hlo_proto(_numbered(program)))
+    module = schema.parse(xla.hlo_proto(_numbered(program, custom_calls)))
     module.name = f"neuron_dynamo_{program.digest[:16]}"
     module.id = 0
     module.ClearField("stack_frame_index")
@@ -54,11 +56,11 @@ def emit(program: Program) -> HloModule:
     return HloModule(proto, sources)
 
 
-def _numbered(program: Program) -> bytes:
+def _numbered(program: Program, custom_calls: bool) -> bytes:
     from torch_mlir import ir
     from torch_mlir._mlir_libs import _stablehlo
 
-    module = inlined_module(program.stablehlo, numbered=True)
+    module = inlined_module(program.stablehlo, numbered=True, custom_calls=custom_calls)
     with module.context, ir.Location.unknown():
         text = module.operation.get_asm(large_elements_limit=None, enable_debug_info=True)
         data: bytes = _stablehlo.serialize_portable_artifact_str(text, STABLEHLO_VERSION)

@@ -6,17 +6,19 @@ import re
 from typing import Any
 
 from neuron_dynamo.errors import LoweringError
+from neuron_dynamo.lowering.hlo.custom_calls import use_custom_calls
 from neuron_dynamo.lowering.program import ENTRY
 
 _PASSES = ("func.func(stablehlo-legalize-composite-to-call)", "inline", "symbol-dce")
 _NUMBER = re.compile(r'"nd(\d+)"')
 
 
-def inlined_module(stablehlo: bytes, *, numbered: bool) -> Any:
+def inlined_module(stablehlo: bytes, *, numbered: bool, custom_calls: bool = False) -> Any:
     """The MLIR module of a portable artifact with nothing but @main, in a context of its own.
 
     With `numbered`, every op carries as its location the name `nd<i>`, where i is the index of the op of the Program's @main that it is
-    or that it was inlined from. Raises LoweringError where a function cannot be inlined.
+    or that it was inlined from. With `custom_calls`, composites that neuronx-cc has a custom call for become one. Raises LoweringError
+    where a function cannot be inlined.
     """
     from torch_mlir import ir
     from torch_mlir.passmanager import PassManager
@@ -28,6 +30,8 @@ def inlined_module(stablehlo: bytes, *, numbered: bool) -> Any:
         if numbered:
             for index, operation in enumerate(_body(module)):
                 operation.operation.location = ir.Location.name(f"nd{index}")
+        if custom_calls:
+            use_custom_calls(module)
         for one in _PASSES:
             try:
                 PassManager.parse(f"builtin.module({one})").run(module.operation)
