@@ -21,7 +21,7 @@ from neuron_dynamo import custom
 from neuron_dynamo.cache.key import FORMAT, CacheKey
 from neuron_dynamo.cache.toolchain import lowering_versions, package_digest
 from neuron_dynamo.lowering.program import DTYPE_NAMES, STABLEHLO_VERSION
-from neuron_dynamo.lowering.regions import REGIONS
+from neuron_dynamo.lowering.regions import COMPOSITE, REGIONS, composite
 from neuron_dynamo.target import Target
 
 _NAMED = (torch.dtype, torch.layout, torch.memory_format)
@@ -87,8 +87,12 @@ class _Describer:
         return f"{target_name(node.target)}({args}{named}) : {_spec(node.meta.get('val'))}"
 
     def _regions(self, node: Node) -> list[str]:
-        """The sub-graphs of a higher-order op, in the order of the arguments that stand for them."""
+        """The sub-graphs of a higher-order op, in the order of the arguments that stand for them; the decomposition of a composite."""
         lines: list[str] = []
+        if node.target is composite:
+            whole = node.meta[COMPOSITE]
+            lines.append(f"{self._indent}  composite {whole.name} {sorted(whole.attributes.items())!r}")
+            lines.extend(_Describer(self._indent + "    ").lines(whole.graph))
         for source in node.all_input_nodes if node.op == "call_function" else ():
             if source.op != "get_attr" or not isinstance(_owned(source), torch.nn.Module):
                 continue

@@ -16,7 +16,7 @@ from torch.fx import Graph, GraphModule
 
 from neuron_dynamo import custom
 from neuron_dynamo.cache.graph_key import NoKeyError, describe_graph, graph_key
-from neuron_dynamo.lowering.regions import REGIONS
+from neuron_dynamo.lowering.regions import COMPOSITE, REGIONS, Composite, composite
 from neuron_dynamo.target import get_target
 
 aten = torch.ops.aten
@@ -234,3 +234,22 @@ def test_what_a_rule_of_the_users_reads_is_unknown() -> None:
     finally:
         custom.unregister(twice)
     assert "keytest::twice.default(%0)" in describe_graph(graph(op=op, args=lambda x, y, w: (x,)))
+
+
+def test_composites_count_with_their_decomposition() -> None:
+    """Two fusions over equal operands are one node each, and differ only in what they are made of."""
+
+    def described(op: Any, attributes: dict[str, Any]) -> str:
+        inner = Graph()
+        x = inner.placeholder("x")
+        x.meta["val"] = tensor(2, 3)
+        made = inner.call_function(op, (x,))
+        made.meta["val"] = tensor(2, 3)
+        inner.output((made,))
+        whole = graph(op=composite, args=lambda x, y, w: (x,), value=(tensor(2, 3),))
+        next(node for node in whole.nodes if node.target is composite).meta[COMPOSITE] = Composite("act", attributes, inner)
+        return describe_graph(whole)
+
+    texts = {described(op, attributes) for op in (aten.silu.default, aten.relu.default) for attributes in ({}, {"dim": 1}, {"dim": 2})}
+    assert len(texts) == 6
+    assert described(aten.silu.default, {}) == described(aten.silu.default, {})
