@@ -25,7 +25,7 @@ def gc(
     """Remove from the cache directory the entries that nobody used for `max_age` (seconds, or `30d`), then the least recently used ones
     until they take at most `max_size` (bytes, or `10GB`); None is no limit. Drafts and locks of dead processes always go.
 
-    With `quarantine`, bad entries that were put aside go too, whatever their age. With `dry_run`, nothing is touched.
+    Bad entries that were put aside go with `quarantine` only, whatever their age and size. With `dry_run`, nothing is touched.
     Entries of a newer format stay, as does a folder with anything that is not ours. Safe while jobs run: what they read
     stays whole for them. Raises InspectError for a limit that is not one, OSError where the directory cannot be read.
     """
@@ -34,11 +34,7 @@ def gc(
     root = cache_root(cache_dir)
     put_aside = tuple(_quarantined(root, dry_run)) if quarantine else ()
     outcome = collect(root, max_size, max_age, dry_run)
-    counted = {item.path for item in outcome.removed}
-    also = tuple(item for item in put_aside if item.path not in counted)
-    size = sum(item.size for item in also)
-    before, after = (outcome.before, outcome.after - size) if dry_run else (outcome.before + size, outcome.after)
-    return dataclasses.replace(outcome, removed=(*also, *outcome.removed), before=before, after=after)
+    return dataclasses.replace(outcome, removed=(*put_aside, *outcome.removed))
 
 
 def _quarantined(root: Path, dry_run: bool) -> Iterator[Removed]:

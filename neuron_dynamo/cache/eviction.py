@@ -1,6 +1,7 @@
 """What is removed from a cache directory, and when: least recently used entries, and what the dead left. Safe while jobs run.
 
 Only files of our own layout are ever removed; entries of newer formats, and folders that hold anything besides an entry, stay.
+So do quarantined entries, which are kept for somebody to look at: they count towards no limit, and go when that is asked for (`gc`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 from neuron_dynamo.cache import layout
 from neuron_dynamo.cache.locks import FileLock, remove_if_free
+from neuron_dynamo.cache.probe import LOADING
 
 STAMP_GRAIN = 3600.0
 """Seconds to which the last use of an entry is known, so that most reads of it write nothing."""
@@ -23,9 +25,13 @@ _KEPT = 0.9
 """Share of the limit that an automatic eviction leaves, so that the next publishes need none."""
 
 
+MARK_AGE = 7 * 24 * 3600.0
+"""Seconds after which the mark of a process that died loading an entry goes, if the entry is not in this directory either."""
+
+
 @dataclass(frozen=True)
 class Removed:
-    """One thing removed: `kind` is entry, quarantined, draft or lock; `size` its bytes; `reason` says why in words."""
+    """One thing removed: `kind` is entry, quarantined, draft, lock or mark; `size` its bytes; `reason` says why in words."""
 
     kind: str
     path: Path
@@ -64,7 +70,6 @@ class _Item:
     size: int
     used: float
     inode: int
-    quarantined: bool = False
 
 
 def touch(folder: int) -> None:
@@ -77,9 +82,9 @@ def touch(folder: int) -> None:
 def collect(root: Path, max_bytes: int | None = None, max_age: float | None = None, dry_run: bool = False) -> Collected:
     """Remove from the cache directory `root` what is past its limits.
 
-    Entries that nobody used for `max_age` seconds go, then least recently used ones until at most `max_bytes` are left, quarantined ones
-    first; None is no limit. Always go: drafts and lock files whose owner is dead. With `dry_run` nothing is touched. Never raises
-    for what others change meanwhile; raises OSError where `root` cannot be read at all, other than by not being there.
+    Entries that nobody used for `max_age` seconds go, then least recently used ones until at most `max_bytes` are left; None is
+    no limit. Always go: drafts and lock files whose owner is dead, and old marks of entries that are gone. With `dry_run` nothing is
+    touched. Never raises for what others change meanwhile; raises OSError where `root` cannot be read at all, other than by not being there.
     """
     return _collect(root, max_bytes, max_bytes, max_age, dry_run)
 
@@ -106,7 +111,7 @@ def _collect(root: Path, max_bytes: int | None, target: int | None, max_age: flo
     items = list(_items(root, now, dry_run))
     if max_age is not None or _exceeds(items, max_bytes):
         items = [item for item in items if layout.is_ours(item.path)]
-    items.sort(key=lambda item: (not item.quarantined, item.used, item.path))
+    items.sort(key=lambda item: (item.used, item.path))
     before = left = sum(item.size for item in items)
     evicting = _exceeds(items, max_bytes)
     for item in items:
@@ -114,11 +119,11 @@ def _collect(root: Path, max_bytes: int | None, target: int | None, max_age: flo
         if max_age is not None and age > max_age:
             reason = f"not used for {age:.0f} s"
         elif evicting and target is not None and left > target:
-            reason = "quarantined" if item.quarantined else "least recently used"
+            reason = "least recently used"
         else:
             continue
         if dry_run or _remove(root, item):
-            removed.append(Removed("quarantined" if item.quarantined else "entry", item.path, item.size, reason))
+            removed.append(Removed("entry", item.path, item.size, reason))
             left -= item.size
         elif not os.path.lexists(item.path):
             left -= item.size  # another was faster
@@ -135,12 +140,9 @@ def _items(root: Path, now: float, dry_run: bool) -> Iterator[_Item]:
             for folder in _folders(shard):
                 if layout.DIGEST.fullmatch(folder.name) and folder.name.startswith(shard.name):
                     yield from _item(folder, now, dry_run)
-    for folder in _folders(root / layout.QUARANTINE):
-        if layout.DRAFT.fullmatch(folder.name):
-            yield from _item(folder, now, dry_run, quarantined=True)
 
 
-def _item(folder: Path, now: float, dry_run: bool, quarantined: bool = False) -> Iterator[_Item]:
+def _item(folder: Path, now: float, dry_run: bool) -> Iterator[_Item]:
     with contextlib.suppress(OSError):
         status = os.lstat(folder)
         if status.st_mtime > now + STAMP_GRAIN and not dry_run:
@@ -148,7 +150,7 @@ def _item(folder: Path, now: float, dry_run: bool, quarantined: bool = False) ->
         with os.scandir(folder) as found:
             size = sum(entry.stat(follow_symlinks=False).st_size for entry in found)
         used = status.st_mtime if status.st_mtime <= now + STAMP_GRAIN else now
-        yield _Item(folder, size, used, status.st_ino, quarantined)
+        yield _Item(folder, size, used, status.st_ino)
 
 
 def _remove(root: Path, item: _Item) -> bool:
@@ -177,6 +179,14 @@ def _remove_leftovers(root: Path, dry_run: bool) -> Iterator[Removed]:
         for path in sorted((root / layout.LOCKS).iterdir()):
             if layout.LOCK.fullmatch(path.name) and _is_dead(path, dry_run):
                 yield Removed("lock", path, 0, "its owner is dead")
+    now = time.time()
+    with contextlib.suppress(OSError):
+        for path in sorted((root / LOADING).iterdir()):
+            digest = path.name.partition(".")[0]
+            if not layout.MARK.fullmatch(path.name) or layout.entry_folder(root, digest).exists():
+                continue  # it tells the next process to try the entry elsewhere first
+            if now - path.lstat().st_mtime > MARK_AGE and _is_dead(path, dry_run):
+                yield Removed("mark", path, 0, "its process died long ago, and its entry is gone")
 
 
 def _remove_draft(folder: Path, trash: Path) -> bool:

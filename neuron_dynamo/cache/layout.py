@@ -5,6 +5,7 @@
 <root>/tmp/<digest>.<pid>.<12 hex>.trash             entries being removed
 <root>/quarantine/<digest>.<pid>.<12 hex>            bad entries, kept for their owner to look at
 <root>/locks/<digest>.lock, <draft>.lock             kernel locks of those who compile an entry or write a draft
+<root>/loading/<digest>.<12 hex>                     entries being loaded, locked by who loads them (see probe.py)
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ TRASH, GC_LOCK = ".trash", "gc.lock"
 DIGEST = re.compile(r"[0-9a-f]{64}")
 DRAFT = re.compile(r"[0-9a-f]{64}\.[0-9]+\.[0-9a-f]{12}")
 LOCK = re.compile(rf"(?:{DIGEST.pattern}|{DRAFT.pattern}|gc)\.lock")
+MARK = re.compile(r"[0-9a-f]{64}\.[0-9a-f]{12}")
 _VERSION = re.compile(r"v([0-9]+)")
 
 

@@ -95,13 +95,34 @@ def test_use_that_cannot_be_noted_is_no_trouble(local, monkeypatch):
     touch(folder)
 
 
-def test_quarantined_go_before_entries(local):
+def test_quarantined_count_towards_no_limit_and_stay(local):
     size = fill(local, {"a": 100, "b": 400})
-    local.quarantine(key("a"))
+    aside = local.quarantine(key("a"))
+    os.utime(aside, (0, 0))
     local.write(key("c"), artifact())
-    outcome = collect(local.root, max_bytes=2 * size)
-    assert [item.kind for item in outcome.removed] == ["quarantined"]
-    assert present(local, *"abc") == "bc"
+    assert collect(local.root, max_bytes=2 * size).removed == ()
+    outcome = collect(local.root, max_bytes=size, max_age=1000)
+    assert [item.path for item in outcome.removed] == [local.entry_path(key("b"))]
+    assert (outcome.before, outcome.after) == (2 * size, size)
+    assert aside.is_dir() and present(local, *"abc") == "c"
+
+
+def test_marks_of_the_dead_go_with_their_entries(local):
+    """A mark says that a process died loading the entry: it stays while the entry does, is young, or is held by a living process."""
+    fill(local, {"a": 0})
+    folder = local.root / "loading"
+    folder.mkdir()
+    known, dead, young, held = (folder / f"{key(name).digest}.{'0' * 12}" for name in "abcd")
+    other = folder / "notes.txt"
+    for path in (known, dead, other, young):
+        path.touch()
+    lock = FileLock.take(held)
+    for path in (known, dead, other, held):
+        os.utime(path, (0, 0))
+    assert [(item.kind, item.path) for item in collect(local.root, dry_run=True).removed] == [("mark", dead)]
+    assert [item.path for item in collect(local.root).removed] == [dead]
+    assert sorted(folder.iterdir()) == sorted([known, young, held, other])
+    lock.release()
 
 
 def test_what_is_not_ours_stays(local, tmp_path):

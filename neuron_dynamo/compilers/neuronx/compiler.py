@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from neuron_dynamo.cache.flags import canonical_flags
 from neuron_dynamo.compilers.base import Compiled
 from neuron_dynamo.compilers.neuronx import process
 from neuron_dynamo.compilers.neuronx.arguments import arguments
@@ -51,7 +52,7 @@ class NeuronxCompiler:
             ("compiler", self.name),
             ("version", self._found.version),
             ("program", self._found.digest),
-            ("arguments", shlex.join(self._arguments)),
+            ("arguments", canonical_flags(self._arguments)),
             ("input", self._options.neuronx_cc_input),
             ("custom_calls", str(self._options.custom_calls)),
         )

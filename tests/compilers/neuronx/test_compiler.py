@@ -82,7 +82,9 @@ def test_one_key_for_one_command_line(options: Make, adding: Program) -> None:
     others.append(program_key(adding.digest, flags.resolved_target, flags, NeuronxCompiler(flags)).digest)
     assert len({plain, *others}) == 6
     identity = dict(NeuronxCompiler(options()).identity())
-    assert identity["version"] == "2.27.5334.0+f702b353" and identity["arguments"].startswith("--framework XLA --target trn2")
+    assert identity["version"] == "2.27.5334.0+f702b353" and "--framework=XLA" in identity["arguments"]
+    same = [key(compiler_args=args) for args in ("--enable-saturate-infinity -O1", "--optlevel=1 --enable-saturate-infinity")]
+    assert same[0] == same[1] != plain
 
 
 def test_run_on_the_host_without_a_device(options: Make, adding: Program) -> None:
