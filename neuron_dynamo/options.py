@@ -78,6 +78,13 @@ class Options:
     libnrt: str | None = _option(
         None, "path of libnrt; by default it is looked up in LD_LIBRARY_PATH, then in /opt/aws/neuron/lib", env="NEURON_DYNAMO_LIBNRT"
     )
+    resident: str = _option(
+        "exact",
+        "by what a weight on the device counts as unchanged, so that it is not sent again: its version counter and all of its bytes, against "
+        "a copy that is kept on the host; or the counter and a few samples, which is faster and misses small writes through `.data` or NumPy",
+        choices=("exact", "version"),
+        env="NEURON_DYNAMO_RESIDENT",
+    )
     fallback: str = _option(
         "partition",
         "what becomes of an op with no native lowering: run it alone on the host, raise, or run its whole graph in eager PyTorch",

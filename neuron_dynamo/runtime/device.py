@@ -28,7 +28,7 @@ def load(neff: bytes, stablehlo: bytes, signature: Signature, options: Options) 
         return nrtpy.NrtpyExecutable(neff, signature, collectives=collectives)
     from neuron_dynamo.runtime.nrt_executable import load as load_neff
 
-    return load_neff(neff, signature, library=options.libnrt, collectives=collectives)
+    return load_neff(neff, signature, library=options.libnrt, collectives=collectives, resident=options.resident)
 
 
 def _rank() -> tuple[int, int]:

@@ -30,7 +30,7 @@ from neuron_dynamo.runtime.nrt_api import (
     TensorInfoArray,
     tensor_infos,
 )
-from neuron_dynamo.runtime.residency import Residency
+from neuron_dynamo.runtime.residency import EXACT, Residency
 
 _NAME = re.compile(r"(input|output)(\d{1,9})(\.must_alias_input)?")
 
@@ -103,9 +103,17 @@ class NrtExecutable:
     """
 
     def __init__(
-        self, runtime: nrt.NrtRuntime, neff: bytes, signature: Signature, *, core: int = 0, collectives: tuple[int, int] | None = None
+        self,
+        runtime: nrt.NrtRuntime,
+        neff: bytes,
+        signature: Signature,
+        *,
+        core: int = 0,
+        collectives: tuple[int, int] | None = None,
+        resident: str = EXACT,
     ) -> None:
         self.signature = signature
+        self._resident = resident
         self._api = runtime.api
         self._runtime = runtime
         self._admission = Admission(signature)
@@ -178,7 +186,7 @@ class NrtExecutable:
             handles[index] = self._new_tensor(core, name, size)
             self._add(input_set, name, handles[index])
             if size:
-                self._inputs.append(_Input(index, handles[index], size, Residency()))
+                self._inputs.append(_Input(index, handles[index], size, Residency(exact=self._resident == EXACT)))
         for index, (name, size) in sorted(listed[USAGE_OUTPUT].items()):
             shared = handles.get(aliases[index]) if index in aliases else None
             handle = shared if shared is not None else self._new_tensor(core, name, size)
@@ -230,15 +238,21 @@ class NrtExecutable:
 
 
 def load(
-    neff: bytes, signature: Signature, *, library: str | None = None, core: int = 0, collectives: tuple[int, int] | None = None
+    neff: bytes,
+    signature: Signature,
+    *,
+    library: str | None = None,
+    core: int = 0,
+    collectives: tuple[int, int] | None = None,
+    resident: str = EXACT,
 ) -> NrtExecutable:
     """`neff` on logical core `core` of the process's runtime, which the first call starts.
 
-    `library` is the path of libnrt (looked up by default), `collectives` (rank, world size) for a program with collective operations.
-    Raises CompilerMissingError where there is no libnrt, and what `nrt.runtime` and NrtExecutable raise.
+    `library` is the path of libnrt (looked up by default), `collectives` (rank, world size) for a program with collective operations,
+    `resident` the option. Raises CompilerMissingError where there is no libnrt, and what `nrt.runtime` and NrtExecutable raise.
     """
     neff_file.read_header(neff)  # refuse what is no NEFF at all before the runtime starts and takes the cores
-    return NrtExecutable(nrt.runtime(library), neff, signature, core=core, collectives=collectives)
+    return NrtExecutable(nrt.runtime(library), neff, signature, core=core, collectives=collectives, resident=resident)
 
 
 def _maker(spec: TensorSpec) -> Callable[[], torch.Tensor]:

@@ -1,9 +1,11 @@
 """Whether a device tensor still holds the values of a host tensor, so that a weight is sent once and not on every call.
 
-A host tensor counts as unchanged only if it is the same Python object over the same storage, address and strides, PyTorch's version
-counter stands where it stood, and its bytes look the same: all of them in a tensor of up to SMALL bytes, else SAMPLES words spread over
-it. The bytes are looked at because `.data`, NumPy views and other processes write without moving the counter. What that cannot
-see is a write past the counter to a few elements of a large tensor: `forget_all` is for those who write so. In any doubt it is sent again.
+A host tensor counts as unchanged only if it is the same Python object over the same storage, address and strides, and PyTorch's version
+counter stands where it stood. `.data`, NumPy views, shared memory and other processes write without moving that counter, so the bytes
+are looked at too: all of them, against a copy made when they were sent (EXACT, the default: never wrong), or SAMPLES words spread over a
+tensor of more than SMALL bytes (VERSION: no copy and next to no time, but a write past the counter to a few elements of a large tensor
+goes unseen, and `forget_all` is for those who write so). Copies are shared by all executables, and made only of tensors that came twice
+with the same counter: neither activations nor weights in training cost one. In any doubt a tensor is sent again.
 """
 
 from __future__ import annotations
@@ -15,30 +17,59 @@ from collections.abc import Callable
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+EXACT, VERSION = "exact", "version"
 SMALL = 16 << 10
-"""Bytes up to which a tensor is compared whole."""
+"""Bytes up to which VERSION compares a tensor whole."""
 SAMPLES = 64
-"""8-byte words of a larger tensor that are compared."""
+"""8-byte words of a larger tensor that it compares."""
 
 _every: weakref.WeakSet[Residency] = weakref.WeakSet()
+_copies: weakref.WeakValueDictionary[tuple[int, int], _Copy] = weakref.WeakValueDictionary()
+"""The latest copy of the bytes at an address, by address and size."""
+
+_memcmp = ctypes.CDLL(None).memcmp
+_memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
 
 def forget_all() -> None:
     """Have every executable send all of its inputs again at its next call.
 
-    To be called after writing to a few elements of a large tensor by ways that PyTorch does not count: `.data`, NumPy, shared memory;
-    and before `torch.utils.swap_tensors`, which refuses tensors that something refers to weakly, as this does to what it has sent.
+    To be called, with option `resident="version"`, after writing to a few elements of a large tensor by ways that PyTorch does not count
+    (`.data`, NumPy, shared memory); and before `torch.utils.swap_tensors`, which refuses tensors that something refers to weakly, as this does to what it has sent.
     """
     for residency in list(_every):
         residency.forget()
 
 
+class _Copy:
+    """The `size` bytes that were at `address`."""
+
+    __slots__ = ("__weakref__", "_address", "_bytes", "_size")
+
+    def __init__(self, address: int, size: int) -> None:
+        self._address, self._size = address, size
+        self._bytes = torch.empty(size, dtype=torch.uint8)
+        ctypes.memmove(self._bytes.data_ptr(), address, size)
+
+    def is_now(self) -> bool:
+        return bool(_memcmp(self._address, self._bytes.data_ptr(), self._size) == 0)
+
+    @staticmethod
+    def of(address: int, size: int) -> _Copy:
+        """The copy that another executable made of the same bytes, else one of its own."""
+        copy = _copies.get((address, size))
+        if copy is None or not copy.is_now():
+            copy = _copies[address, size] = _Copy(address, size)
+        return copy
+
+
 class _Sent:
-    """A host tensor as it was when it was sent. Holds no memory of the tensor, only what recognises it."""
+    """A host tensor as it was when it was sent; it does not keep the tensor alive."""
 
-    __slots__ = ("address", "bytes_now", "content", "span", "storage", "stride", "tensor", "version")
+    __slots__ = ("address", "bytes_now", "content", "copy", "held", "span", "storage", "stride", "tensor", "version")
 
-    def __init__(self, tensor: torch.Tensor) -> None:
+    def __init__(self, tensor: torch.Tensor, exact: bool) -> None:
+        self.held = False
         self.version = tensor._version
         self.tensor = weakref.ref(tensor)
         # As long as this exists, no other storage can come to lie at the same place and be taken for this one.
@@ -46,6 +77,7 @@ class _Sent:
         self.address, self.stride, self.span = tensor.data_ptr(), tensor.stride(), _span(tensor)
         self.bytes_now = _reader(self.address, self.span)
         self.content = self.bytes_now()
+        self.copy = _Copy.of(self.address, self.span) if exact and self.span > SMALL else None
 
     def is_now(self, tensor: torch.Tensor) -> bool:
         if self.tensor() is not tensor or self.version != tensor._version:
@@ -55,7 +87,9 @@ class _Sent:
             return False
         # The storage may have been shrunk under the tensor: then there is nothing to look at.
         room = storage.nbytes() - tensor.storage_offset() * tensor.element_size()
-        return self.span <= room and self.bytes_now() == self.content
+        now = self.span <= room and self.bytes_now() == self.content and (self.copy is None or self.copy.is_now())
+        self.held |= now
+        return now
 
 
 def _span(tensor: torch.Tensor) -> int:
@@ -77,11 +111,12 @@ def _reader(address: int, size: int) -> Callable[[], bytes]:
 class Residency:
     """What one device tensor holds. Not thread-safe: its executable has a lock."""
 
-    __slots__ = ("__weakref__", "_seen", "_sent")
+    __slots__ = ("__weakref__", "_exact", "_seen", "_sent")
 
-    def __init__(self) -> None:
+    def __init__(self, exact: bool = True) -> None:
         _every.add(self)
-        self._seen = 0
+        self._exact = exact
+        self._seen = (0, 0)
         self._sent: _Sent | None = None
 
     def holds(self, tensor: torch.Tensor) -> bool:
@@ -91,15 +126,18 @@ class Residency:
     def sending(self, tensor: torch.Tensor) -> _Sent | None:
         """To be called before `tensor` is sent; its result goes to `sent` afterwards, so that a write in between is noticed.
 
-        None the first time that a tensor comes: an activation never comes again, and to remember it costs more than to forget it.
+        None the first time that a tensor comes with what it holds now, unless it had stayed unchanged before: an activation never comes
+        again, a weight in training never comes unchanged, and to remember them costs more than to forget them.
         """
-        self._sent = None
-        if self._seen != id(tensor):
-            self._seen = id(tensor)
-            return None
+        before, self._sent = self._sent, None
         if tensor.is_inference() or tensor.is_neg() or tensor.is_conj():  # no version counter; values that the memory does not show
             return None
-        return _Sent(tensor)
+        seen, self._seen = self._seen, (id(tensor), tensor._version)
+        if before is None:
+            return _Sent(tensor, self._exact) if seen == self._seen else None
+        # Where the tensor before has died, this one may have its id, and is an activation as that was.
+        stays = before.tensor() is tensor and (before.held or seen == self._seen)
+        return _Sent(tensor, self._exact) if stays else None
 
     def sent(self, record: _Sent | None) -> None:
         self._sent = record

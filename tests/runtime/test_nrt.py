@@ -43,8 +43,8 @@ def lib(monkeypatch: pytest.MonkeyPatch) -> Iterator[Double]:
     assert lib.violations() == ""
 
 
-def run_of(lib: Double, made: Program) -> NrtExecutable:
-    return load(of_program(made), made.signature, library=lib.path)
+def run_of(lib: Double, made: Program, resident: str = residency.EXACT) -> NrtExecutable:
+    return load(of_program(made), made.signature, library=lib.path, resident=resident)
 
 
 def check(executable: NrtExecutable, a: torch.Tensor, b: torch.Tensor) -> None:
@@ -228,8 +228,49 @@ def test_inference_tensors_are_always_sent(lib: Double) -> None:
             weight.add_(1)
 
 
+def test_one_element_written_past_the_version_counter(lib: Double) -> None:
+    executable, other = run_of(lib, add(spec(256, 256))), run_of(lib, add(spec(256, 256)))
+    weight = torch.nn.Parameter(torch.randn(256, 256))
+    one = weight.nbytes
+    resident(lib, executable, weight)
+    resident(lib, other, weight)
+    version = weight._version
+    rows = weight.detach().numpy()
+    for index in (0, 12345, 65535):
+        weight.data.view(-1)[index] += 9.0
+        for run in (executable, other):
+            assert written(lib, run, torch.randn(256, 256), weight) == 2 * one
+            assert written(lib, run, torch.randn(256, 256), weight) == one
+        rows[[3, 200]] = rows[[200, 3]]
+        assert written(lib, executable, torch.randn(256, 256), weight) == 2 * one
+        rows[[3, 200]] = rows[[200, 3]]
+        assert written(lib, executable, torch.randn(256, 256), weight) == 2 * one
+        assert written(lib, executable, torch.randn(256, 256), weight) == one
+        assert written(lib, other, torch.randn(256, 256), weight) == one, "as it was sent there"
+    assert weight._version == version
+
+
+def test_copies_are_shared_and_go_with_their_executables(lib: Double) -> None:
+    """One copy for two executables; none of activations, nor of weights that change between calls."""
+    executable, other = run_of(lib, add(spec(256, 256))), run_of(lib, add(spec(256, 256)))
+    weight = torch.randn(256, 256)
+    for _ in range(6):
+        weight.add_(1)
+        written(lib, executable, torch.randn(256, 256), weight)
+    assert not residency._copies
+    resident(lib, executable, weight)
+    resident(lib, other, weight)
+    assert len(residency._copies) == 1
+    del executable
+    gc.collect()
+    assert len(residency._copies) == 1
+    del other
+    gc.collect()
+    assert not residency._copies
+
+
 def test_forget_all(lib: Double) -> None:
-    executable = run_of(lib, add(spec(256, 256)))
+    executable = run_of(lib, add(spec(256, 256)), resident=residency.VERSION)
     weight, index = torch.randn(256, 256), 12345
     resident(lib, executable, weight)
     weight.data.view(-1)[index] = 9.0
