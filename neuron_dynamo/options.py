@@ -80,8 +80,9 @@ class Options:
     )
     resident: str = _option(
         "exact",
-        "by what a weight on the device counts as unchanged, so that it is not sent again: its version counter and all of its bytes, against "
-        "a copy that is kept on the host; or the counter and a few samples, which is faster and misses small writes through `.data` or NumPy",
+        "by what a weight on the device counts as unchanged, so that it is not sent again: its version counter and all of its bytes, "
+        "against a copy that is kept on the host; or the counter and a few samples, which is faster and misses small writes through "
+        "`.data` or NumPy",
         choices=("exact", "version"),
         env="NEURON_DYNAMO_RESIDENT",
     )

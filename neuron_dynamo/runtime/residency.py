@@ -35,7 +35,8 @@ def forget_all() -> None:
     """Have every executable send all of its inputs again at its next call.
 
     To be called, with option `resident="version"`, after writing to a few elements of a large tensor by ways that PyTorch does not count
-    (`.data`, NumPy, shared memory); and before `torch.utils.swap_tensors`, which refuses tensors that something refers to weakly, as this does to what it has sent.
+    (`.data`, NumPy, shared memory); and before `torch.utils.swap_tensors`, which refuses tensors that something refers to weakly, as
+    this does to what it has sent.
     """
     for residency in list(_every):
         residency.forget()

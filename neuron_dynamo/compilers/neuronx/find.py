@@ -19,12 +19,15 @@ NAME = "neuronx-cc"
 REMEDY = f"install {NAME} from the AWS Neuron SDK; target 'host' needs no SDK"
 PLACEHOLDER_REMEDY = f"uninstall it, then {REMEDY}"
 _VERSION = re.compile(r"NeuronX Compiler version ([\w.+-]+)")
+_INTERPRETER = re.compile(rb"\A#!(?:/bin/sh\n'''exec'[^\n]*\n' '''|[^\n]*python[^\n]*)\n")
+"""The lines in which pip writes where this environment's Python is (the long form is that for long paths): no part of the compiler."""
 _TIMEOUT = 120
 
 
 @dataclass(frozen=True)
 class Found:
-    """A neuronx-cc that told its version, e.g. "2.27.5334.0+f702b353"; `digest` are 16 hex digits over the program's file."""
+    """A neuronx-cc that told its version, e.g. "2.27.5334.0+f702b353"; `digest` are 16 hex digits over the program's file
+    without the line that names its interpreter, so that two environments have one cache."""
 
     path: Path
     version: str
@@ -81,7 +84,7 @@ def _ask(path: Path, modified: int, size: int) -> Found:
                 timeout=_TIMEOUT,
                 check=False,
             )
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+        digest = hashlib.sha256(_INTERPRETER.sub(b"", path.read_bytes(), count=1)).hexdigest()[:16]
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CompilerMissingError(f"{path} does not run: {error}", remedy=REMEDY) from error
     version = _VERSION.search(done.stdout)

@@ -35,6 +35,7 @@ def run(
     """Run `command` in `folder` in a process group of its own; `tick` is called with the elapsed seconds several times a second.
 
     After `timeout` seconds, or where anything raises meanwhile (KeyboardInterrupt, say), the whole group is ended before this returns.
+    Where this process itself is ended meanwhile, even by SIGKILL, the group is ended too.
     Raises OSError where the program cannot be started.
     """
     start = time.monotonic()
@@ -43,6 +44,7 @@ def run(
     )
     assert child.stdout is not None
     output, timed_out, ended = _Output(), False, 0.0
+    guard = _guard(child.pid)
     try:
         with selectors.DefaultSelector() as selector:
             stream = child.stdout.fileno()
@@ -68,7 +70,20 @@ def run(
     finally:
         _end_group(child)
         child.stdout.close()
+        if guard is not None:
+            guard.kill()
+            guard.communicate()
     return Finished(child.returncode, output.text(), time.monotonic() - start, timed_out)
+
+
+def _guard(group: int) -> subprocess.Popen[bytes] | None:
+    """A shell that ends the process group when this process ends: then its standard input does, of which only we have the other end."""
+    script = f'read -r line; kill -s TERM -- "-$0"; sleep {_GRACE:g}; kill -s KILL -- "-$0"'
+    command, null = ["/bin/sh", "-c", script, str(group)], subprocess.DEVNULL
+    try:
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=null, stderr=null, start_new_session=True)
+    except OSError:  # no shell in this container: then nothing guards
+        return None
 
 
 def _end_group(child: subprocess.Popen[bytes]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,20 @@ def test_asked_once_for_each_state_of_the_file(tmp_path: Path) -> None:
     assert count.read_text() == "x\n"
     script(tmp_path / "bin", text.format("2.27.10.0"))
     assert find(str(program)).version == "2.27.10.0"
+
+
+def test_environments_at_other_paths_have_the_same_compiler(tmp_path: Path) -> None:
+    """What pip writes into a program's first lines differs between the machine that warms a cache and the one that uses it."""
+    short, long = "#!{0}\n", "#!/bin/sh\n'''exec' {0} \"$0\" \"$@\"\n' '''\n"
+    digests = []
+    for name, head, body in (("one", short, ""), ("two", short, ""), ("three", long, ""), ("one", short, "import re\n")):
+        python = tmp_path / name / "python3"
+        program = script(tmp_path / name, "")
+        python.unlink(missing_ok=True)
+        python.symlink_to(sys.executable)
+        program.write_text(f"{head.format(python)}{body}print('NeuronX Compiler version 2.27.1.0')\n")
+        digests.append(find(str(program)).digest)
+    assert digests[0] == digests[1] == digests[2] != digests[3]
 
 
 def test_no_compiler() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from neuron_dynamo.compilers.neuronx import process
 from neuron_dynamo.compilers.neuronx.process import run
 from neuron_dynamo.compilers.neuronx.slots import MEMORY, jobs, slot
 
@@ -80,6 +82,27 @@ def test_cancelling_ends_the_whole_group(error: type[BaseException], tmp_path: P
     with pytest.raises(error):
         shell(f"sleep 600 & echo $$ $! > child; {FOREVER}", tmp_path, tick=tick)
     assert all(gone(int(pid)) for pid in (tmp_path / "child").read_text().split())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_our_own_end_ends_the_whole_group(number: signal.Signals, tmp_path: Path) -> None:
+    """No handler of ours runs then: what was started must not go on for hours."""
+    family = f"import os, time; open({str(tmp_path / 'pids')!r}, 'a').write(f'{{os.getpid()}} '); time.sleep(600)"
+    ours = tmp_path / "ours.py"
+    ours.write_text(
+        f"import runpy, sys; from pathlib import Path; run = runpy.run_path({process.__file__!r})['run']\n"
+        f"run([sys.executable, '-S', '-c', 'import os; os.fork()\\n' + {family!r}], Path({str(tmp_path)!r}))"
+    )
+    parent = subprocess.Popen([sys.executable, "-S", str(ours)])
+    deadline = time.monotonic() + 120
+    while len(pids := (tmp_path / "pids").read_text().split() if (tmp_path / "pids").is_file() else []) < 2:
+        assert time.monotonic() < deadline and parent.poll() is None
+        time.sleep(0.05)
+    parent.send_signal(number)
+    assert parent.wait(60) == -number
+    while any(alive(int(pid)) for pid in pids):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_a_child_left_behind_does_not_keep_us(tmp_path: Path) -> None:
