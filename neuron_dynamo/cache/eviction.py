@@ -82,9 +82,10 @@ def touch(folder: int) -> None:
 def collect(root: Path, max_bytes: int | None = None, max_age: float | None = None, dry_run: bool = False) -> Collected:
     """Remove from the cache directory `root` what is past its limits.
 
-    Entries that nobody used for `max_age` seconds go, then least recently used ones until at most `max_bytes` are left; None is
-    no limit. Always go: drafts and lock files whose owner is dead, and old marks of entries that are gone. With `dry_run` nothing is
-    touched. Never raises for what others change meanwhile; raises OSError where `root` cannot be read at all, other than by not being there.
+    Entries that nobody used for `max_age` seconds go, then least recently used ones until at most `max_bytes` are left; None is no
+    limit. Always go: drafts and lock files whose owner is dead, and old marks of entries that are gone. With `dry_run` nothing is
+    touched. Never raises for what others change meanwhile; raises OSError where `root` cannot be read at all, other than by not being
+    there.
     """
     return _collect(root, max_bytes, max_bytes, max_age, dry_run)
 

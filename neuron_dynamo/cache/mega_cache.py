@@ -97,6 +97,14 @@ def loaded(key: CacheKey) -> Artifact | None:
     return found
 
 
+def loaded_keys() -> Iterator[CacheKey]:
+    """Keys of the entries that bundles brought, in no particular order."""
+    root = _root()
+    for path in sorted(root.glob("*/*")) if root is not None else ():
+        with contextlib.suppress(OSError, BadEntry, BundleError):
+            yield from bundled_keys(path)
+
+
 def _root() -> Path | None:
     module: Any = sys.modules.get(_AOT_CACHE)
     return Path(module.AOTAutogradCache._get_tmp_dir(), FOLDER) if module else None
@@ -129,17 +137,15 @@ def _look_through(root: Path, key: CacheKey) -> None:
             return
         _looked_through.add(root)
     refused: dict[str, str] = {}
-    for path in sorted(root.glob("*/*")):
-        with contextlib.suppress(OSError, BadEntry, BundleError):
-            for other in bundled_keys(path):
-                if other.kind == key.kind and dict(other.parts).get("target") == dict(key.parts).get("target"):
-                    differing = [
-                        f"{name} is {_short(own)}, in the bundle {_short(theirs)}"
-                        for name, own, theirs in key.differing(other)
-                        if name not in _NOT_VERSIONS
-                    ]
-                    if differing:
-                        refused[other.digest] = "; ".join(differing)
+    for other in loaded_keys():
+        if other.kind == key.kind and dict(other.parts).get("target") == dict(key.parts).get("target"):
+            differing = [
+                f"{name} is {_short(own)}, in the bundle {_short(theirs)}"
+                for name, own, theirs in key.differing(other)
+                if name not in _NOT_VERSIONS
+            ]
+            if differing:
+                refused[other.digest] = "; ".join(differing)
     if refused:
         reasons = sorted(set(refused.values()))
         more = f" (and {len(reasons) - 1} other reasons)" if len(reasons) > 1 else ""

@@ -15,7 +15,7 @@ from neuron_dynamo.compilers.neuronx import process
 from neuron_dynamo.compilers.neuronx.arguments import arguments
 from neuron_dynamo.compilers.neuronx.artifact import NeuronArtifact, neff_trouble, unpack
 from neuron_dynamo.compilers.neuronx.emulation import EmulatedExecutable
-from neuron_dynamo.compilers.neuronx.find import find
+from neuron_dynamo.compilers.neuronx.find import Found, find
 from neuron_dynamo.compilers.neuronx.messages import failure
 from neuron_dynamo.compilers.neuronx.process import Finished
 from neuron_dynamo.compilers.neuronx.progress import Progress
@@ -42,9 +42,9 @@ class NeuronxCompiler:
 
     name = "neuronx-cc"
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, found: Found | None = None) -> None:
         self._options, self._target = options, options.resolved_target
-        self._found = find(options.compiler)
+        self._found = found if found is not None else find(options.compiler)
         self._arguments = arguments(options, self._found.release)
 
     def identity(self) -> tuple[tuple[str, str], ...]:

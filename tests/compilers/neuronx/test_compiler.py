@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import threading
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,14 +14,24 @@ from pathlib import Path
 import pytest
 import torch
 
-from neuron_dynamo.cache import program_key
+from neuron_dynamo.cache import program_key, store
+from neuron_dynamo.compile import obtain
 from neuron_dynamo.compilers import compiler_for
 from neuron_dynamo.compilers.neuronx import EmulatingCompiler, NeuronxCompiler
 from neuron_dynamo.compilers.neuronx.artifact import NeuronArtifact, neff_trouble, unpack
-from neuron_dynamo.errors import CompilerError, CompilerMissingError, CompilerWarning, NoDeviceWarning, PreflightError, SourceLine
+from neuron_dynamo.errors import (
+    CacheMissError,
+    CompilerError,
+    CompilerMissingError,
+    CompilerWarning,
+    NoDeviceWarning,
+    PreflightError,
+    SourceLine,
+)
 from neuron_dynamo.lowering.hlo import emit
 from neuron_dynamo.lowering.program import OpSource, Program
 from neuron_dynamo.options import Options
+from neuron_dynamo.report import GraphReport
 from tests.doubles import neff_writer
 from tests.host_programs import program, spec
 
@@ -116,6 +127,34 @@ def test_without_a_compiler(tmp_path: Path, adding: Program) -> None:
     with pytest.warns(NoDeviceWarning, match="neuronx-cc is not on PATH, and emulate='always': programs for trn2 were not compiled for it"):
         executable = compiler.load(compiler.compile(adding).payload, adding.signature)
     assert torch.equal(executable([a, a])[0], a + a)
+
+
+def test_what_the_cache_holds_runs_without_the_compiler(options: Make, adding: Program, tmp_path: Path) -> None:
+    """In the directory or a layer; another's arguments and what was never compiled are a miss, and then the compiler is missed."""
+    with_it = options(cache_dir=str(tmp_path / "cache"))
+    outcome = GraphReport("g", "inference")
+    _, key, level = obtain(adding, with_it, outcome)
+    assert level == "miss"
+
+    def without(**given: object) -> Options:
+        return Options.resolve({"target": "trn2", "cache_dir": str(tmp_path / "cache"), **given}, environ={})
+
+    a = torch.randn(8)
+    layered = without(cache_dir=str(tmp_path / "new"), cache_layers=[str(tmp_path / "cache")], cache="require")
+    for places in (without(), without(cache="require"), layered):
+        store._memory.clear()
+        executable, found, level = obtain(adding, places, outcome)
+        assert found == key and level in ("disk", "layer")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NoDeviceWarning)
+            assert torch.equal(executable([a, a])[0], a + a)
+    with pytest.raises(CacheMissError, match=r"differs in .*compiler\.arguments is .*optlevel=1"):
+        obtain(adding, without(cache="require", compiler_args="-O1"), outcome)
+    with pytest.raises(CompilerMissingError, match=r"for a graph that the cache lacks: neuronx-cc is not on PATH; .* neuronx-cc 2\.27\S+"):
+        obtain(refused(), without(), outcome)
+    for nothing in (without(cache="off"), without(cache="refresh"), without(target="trn1"), without(lnc=1)):
+        with pytest.raises(CompilerMissingError, match="needs its compiler: neuronx-cc is not on PATH"):
+            obtain(adding, nothing, outcome)
 
 
 CHOLESKY = "%0 = stablehlo.cholesky %a0, lower = true : tensor<4x4xf32>\n%1 = stablehlo.cholesky %0, lower = true : tensor<4x4xf32>"
