@@ -53,7 +53,8 @@ class Failure:
         parts = dict(key.parts)
         names = [name for name in parts if name.startswith("compiler.") and name != "compiler.compiler"]
         identity = [parts[name] for name in names if len(parts[name]) <= 80]
-        compiler = " ".join([parts.get("compiler", "the compiler"), *identity])
+        version = parts.get("compiler.version")
+        compiler = " ".join([parts.get("compiler", "the compiler"), *([version] if version else identity)])
         return Failure(
             type(error).__name__, error.what, error.op, error.source, error.remedy, error.vendor_code, compiler, time.time(), error.log
         )

@@ -68,6 +68,22 @@ class Entry:
             raise InspectError(f"entry {self.digest} holds no StableHLO", remedy="it was made by something else than torch.compile")
         return stablehlo_text((self.path / name).read_bytes())
 
+    @property
+    def neff(self) -> dict[str, Any] | None:
+        """What the entry's NEFF says of itself, as `neff.describe` tells it, None for an entry that holds none.
+
+        Raises CompilerError or NeffError where it is damaged, OSError if it is gone.
+        """
+        from neuron_dynamo import neff
+        from neuron_dynamo.compilers.neuronx import artifact
+
+        if self.kind != "artifact":
+            return None
+        with (self.path / PAYLOAD).open("rb") as file:
+            if not artifact.is_packed(file.read(len(artifact.MAGIC))):
+                return None
+        return neff.describe(artifact.unpack((self.path / PAYLOAD).read_bytes()).neff)
+
     def to_json(self) -> dict[str, Any]:
         return {
             "digest": self.digest,

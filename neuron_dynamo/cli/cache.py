@@ -7,12 +7,17 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neuron_dynamo.cli.cache_explain import add_actions
 from neuron_dynamo.cli.output import console, print_json, table
-from neuron_dynamo.errors import InspectError
+from neuron_dynamo.errors import InspectError, NeuronDynamoError
 from neuron_dynamo.units import parse_size, parse_span, readable_size
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from neuron_dynamo.cache.listing import Entry
 
 BAD = 1
 """Exit code where an entry is bad, or a part of a bundle was refused."""
@@ -140,7 +145,7 @@ def _show(args: argparse.Namespace) -> int:
 
     entry = show(args.digest, args.cache_dir)
     if args.json:
-        print_json(entry.to_json() | ({"stablehlo": entry.stablehlo} if args.stablehlo else {}))
+        print_json(entry.to_json() | {"neff": _neff(entry)} | ({"stablehlo": entry.stablehlo} if args.stablehlo else {}))
         return 0
     if args.stablehlo:
         print(entry.stablehlo)
@@ -162,9 +167,31 @@ def _show(args: argparse.Namespace) -> int:
     for stage, seconds in entry.manifest["timings"].items():
         timings.add_row(stage, f"{seconds:.3f}")
     out.print(parts, signature, files, timings)
+    described = _neff(entry)
+    if described is not None:
+        out.print(_neff_table(described))
     if entry.manifest["log"]:
         out.print(entry.manifest["log"], markup=False)
     return 0
+
+
+def _neff(entry: Entry) -> dict[str, Any] | None:
+    """The description of the entry's NEFF, of a damaged one what is wrong with it; None for an entry that holds none."""
+    try:
+        return entry.neff
+    except (NeuronDynamoError, OSError) as error:
+        return {"error": str(error)}
+
+
+def _neff_table(described: dict[str, Any]) -> Table:
+    from rich.text import Text
+
+    rows = table("NEFF", "")
+    for name, value in described.items():
+        if isinstance(value, list):
+            value = ", ".join(f"{item['name']} ({item['size']:,} bytes)" if isinstance(item, dict) else str(item) for item in value)
+        rows.add_row(name, Text(str(value)))
+    return rows
 
 
 def _specs(signature: Any, side: str) -> list[tuple[str, str]]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from neuron_dynamo.errors import CompilerError
 
-_MAGIC = b"NDNEFF1\n"
+MAGIC = b"NDNEFF1\n"
 _HEADER_SIZE = 1024
 _GZIP = b"\x1f\x8b"
 _CHUNK = 2**16
@@ -33,13 +33,18 @@ class NeuronArtifact:
         """One line of magic, one line of JSON, the NEFF, the StableHLO."""
         facts = {"target": self.target, "lnc": self.lnc, "version": self.version}
         header = {**facts, "neff": len(self.neff), "stablehlo": len(self.stablehlo), "crc32": _checksum(self.neff, self.stablehlo)}
-        return b"".join((_MAGIC, json.dumps(header, sort_keys=True).encode(), b"\n", self.neff, self.stablehlo))
+        return b"".join((MAGIC, json.dumps(header, sort_keys=True).encode(), b"\n", self.neff, self.stablehlo))
+
+
+def is_packed(beginning: bytes) -> bool:
+    """Whether an artifact that begins so (with len(MAGIC) bytes or more) holds a NEFF; others are the host target's."""
+    return beginning.startswith(MAGIC)
 
 
 def unpack(payload: bytes) -> NeuronArtifact:
     """The inverse of `pack`. Raises CompilerError for bytes that are damaged or none of ours."""
-    line, newline, rest = payload[len(_MAGIC) :].partition(b"\n")
-    if not payload.startswith(_MAGIC) or not newline:
+    line, newline, rest = payload[len(MAGIC) :].partition(b"\n")
+    if not is_packed(payload) or not newline:
         raise CompilerError("the artifact is corrupt: it does not begin as a Neuron artifact does", remedy=_AGAIN)
     try:
         header: dict[str, Any] = json.loads(line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import torch
 from torch._dynamo.exc import BackendCompilerFailed
 
 import neuron_dynamo
+from neuron_dynamo.cache import entries
+from neuron_dynamo.cli.main import main
 from neuron_dynamo.errors import CompilerError, NoDeviceWarning
 from neuron_dynamo.options import Options
 
@@ -90,6 +93,37 @@ def test_what_the_compiler_refuses_names_the_users_line(neuronx_cc: Path, monkey
         and error.source.file == __file__
         and error.source.code == "return torch.sin(x)"
     )
+
+
+def test_cache_show_tells_of_the_neff(neuronx_cc: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = {"target": "trn2", "compiler": str(neuronx_cc), "cache_dir": str(tmp_path / "cache")}
+    with pytest.warns(NoDeviceWarning):
+        torch.compile(lambda x, y: x + y, backend="neuron", options=given)(torch.ones(3), torch.ones(3))
+    (entry,) = entries(tmp_path / "cache", kind="artifact")
+    described = entry.neff
+    assert described is not None and described["lnc_size"] == 2
+    assert described["inputs"] == [{"name": f"input{i}", "size": 12} for i in range(2)]
+    assert described["outputs"] == [{"name": "output0", "size": 12}]
+    show = ["cache", "show", entry.digest, "--cache-dir", str(tmp_path / "cache")]
+    assert main([*show, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["neff"] == described
+    assert main(show) == 0
+    shown = capsys.readouterr().out
+    assert "input0 (12 bytes), input1 (12 bytes)" in shown and described["uuid"] in shown
+    path = entry.path / "artifact.bin"
+    path.write_bytes(path.read_bytes()[:-1])
+    assert main(show) == 0
+    assert "the artifact is corrupt: its checksum does not match" in capsys.readouterr().out
+
+
+def test_a_remembered_failure_names_its_compiler(neuronx_cc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_NEURONX_CC_FAULT", "exit70")
+    given = {"target": "trn2", "compiler": str(neuronx_cc)}
+    for _ in range(2):
+        torch._dynamo.reset()
+        with pytest.raises(BackendCompilerFailed) as caught:
+            torch.compile(torch.cos, backend="neuron", options=given)(torch.randn(7))
+    assert "remembered: neuronx-cc 2.27.5334.0+f702b353 failed on this program on " in str(caught.value)
 
 
 def test_with_neither_compiler_nor_device() -> None:
