@@ -158,19 +158,33 @@ def mul(b: Builder, x: Operand, y: Operand) -> Value:
 
 @lowering(aten.div.Tensor, aten.div.Scalar, aten.true_divide.Tensor)
 def div(b: Builder, x: Operand, y: Operand) -> Value:
-    # Not in 16 bits: XLA makes one rounded reciprocal of a divisor that a whole row shares.
-    return b.convert(b.div(*together(b, [x, y], compute_dtype(b.out.dtype))), b.out.dtype)
+    left, right = together(b, [x, y], compute_dtype(b.out.dtype))
+    return b.convert(_quotient(b, left, right, y), b.out.dtype)
+
+
+def _quotient(b: Builder, left: Value, right: Value, divisor: Operand) -> Value:
+    """left / right, rounded once, also where the compiler would multiply by the rounded reciprocal of a constant or shared divisor, so
+    that 49 / 49 is not 1: it cannot know that the divisor is the same throughout where it is `left` for a NaN.
+
+    A divisor that is a power of two has an exact reciprocal. `divisor` is what `right` was made from.
+    """
+    exact = isinstance(divisor, (int, float)) and math.frexp(divisor)[0] in (0.5, -0.5)
+    if b.target.reciprocal_division and left.dtype.is_floating_point and not exact:
+        right = b.select(b.compare("EQ", left, left), right, left)
+    return b.div(left, right)
 
 
 @lowering(aten.div.Tensor_mode, aten.div.Scalar_mode)
 def div_mode(b: Builder, x: Operand, y: Operand, rounding_mode: str | None = None) -> Value:
     if rounding_mode == "floor":
         return floor_divide(b, x, y)
-    left, right = together(b, [x, y], b.out.dtype)
-    if not left.dtype.is_floating_point:
-        return b.div(left, right)
-    quotient = b.div(left, right)
-    return quotient if rounding_mode is None else trunc(b, quotient)
+    if not b.out.dtype.is_floating_point:
+        return b.div(*together(b, [x, y], b.out.dtype))
+    left, right = together(b, [x, y], compute_dtype(b.out.dtype))
+    quotient = _quotient(b, left, right, y)
+    if isinstance(y, Value) and y.numel != 1:  # ATen's kernel truncates what it rounded to 16 bits, but not if there is one divisor
+        quotient = b.convert(quotient, b.out.dtype)
+    return b.convert(quotient if rounding_mode is None else trunc(b, quotient), b.out.dtype)
 
 
 @lowering(aten.floor_divide.default)

@@ -79,3 +79,19 @@ def test_integer_powers(dtype: torch.dtype) -> None:
 def test_division_of_a_row_by_one_number_rounds_once(dtype: torch.dtype) -> None:
     x, y = torch.randn(16, 9, dtype=dtype), torch.randn(16, 1, dtype=dtype)
     check(torch.div, x, y, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_a_quotient_is_rounded_once(dtype: torch.dtype) -> None:
+    """Also by a constant, or a divisor that a row or everything shares, for which XLA would multiply by a rounded reciprocal."""
+    x = torch.arange(500).to(dtype)
+
+    def quotients(x: torch.Tensor, y: torch.Tensor, row: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        rows = x.reshape(5, 100) / row.unsqueeze(1)
+        return x / 49.0, x / y, rows, (x / 49.0).trunc(), torch.div(x, y, rounding_mode="trunc"), (x / 49.0).to(torch.int64), x / 8
+
+    y, row = torch.tensor(49.0, dtype=dtype), torch.tensor([49.0, 3.0, 10.0, 7.0, 41.0], dtype=dtype)
+    for actual, expected in zip(torch.compile(quotients, backend="neuron")(x, y, row), quotients(x, y, row), strict=True):
+        assert torch.equal(actual, expected)
+    odd = torch.tensor([float("nan"), float("inf"), 0.0, -0.0], dtype=dtype)
+    torch.testing.assert_close(torch.compile(lambda x: x / 0.0, backend="neuron")(odd), odd / 0.0, equal_nan=True)
