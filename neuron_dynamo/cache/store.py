@@ -206,7 +206,7 @@ class Cache:
             self._quarantine(key, reason)
 
     def nearest(self, key: CacheKey) -> CacheKey | None:
-        """The stored key that differs from `key` in the fewest parts, or None if the directory holds no entry."""
+        """The stored key that differs from `key` in the fewest parts, or None if the directory holds none of its kind."""
         candidates = (other for other in self._local.stored_keys() if other.kind == key.kind)
         return min(candidates, key=lambda other: (len(key.differing(other)), other.digest), default=None)
 
@@ -299,7 +299,7 @@ class Cache:
 
     def _read_local(self, key: CacheKey) -> Artifact | None:
         try:
-            if self._mode == "readonly" and not self._local.root.exists():
+            if self._mode == "readonly" and not (self._layers or self._remote or self._local.root.exists()):
                 self._warn_once("directory", "it does not exist")
             return None if self._is_rejected(key) else self._local.read(key, note_use=self.writable)
         except ForeignEntry as error:
@@ -367,7 +367,9 @@ class Cache:
     def _miss_error(self, key: CacheKey, graph: str) -> CacheMissError:
         nearest = self.nearest(key)
         if nearest is None:
-            difference = "the directory holds no entry"
+            difference = "the directory holds no entry of its kind"
+        elif nearest.digest == key.digest:
+            difference = "the directory has its entry, but that is bad, as a warning says, or cannot be loaded"
         else:
             parts = "; ".join(f"{name} is {own!r}, stored {stored!r}" for name, own, stored in key.differing(nearest))
             difference = f"the nearest entry, {nearest.digest}, differs in {parts}"

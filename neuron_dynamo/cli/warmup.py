@@ -222,5 +222,7 @@ def _print_summary(summary: Summary) -> None:
     for run in summary.runs:
         if run.failure:
             out.print(f"{run.label} failed: {run.failure}", markup=False)
+    if not summary.outcomes and not any(run.failure for run in summary.runs):
+        out.print("nothing was compiled through backend='neuron', so there is nothing to warm", markup=False)
     counts = ", ".join(f"{summary.count(status)} {status}" for status in ("hit", "compiled", "failed"))
     out.print(f"{counts}, in {summary.seconds:.1f} s", markup=False)

@@ -14,6 +14,7 @@ from neuron_dynamo.cache.local import LocalStore
 from neuron_dynamo.cache.locks import FileLock
 from neuron_dynamo.cache.memory import MemoryStore
 from neuron_dynamo.errors import CacheMissError, CacheWarning
+from neuron_dynamo.options import Options
 from tests.cache.children import heard
 from tests.cache.samples import artifact, key, options
 
@@ -117,6 +118,24 @@ def test_require_names_graph_and_differing_part(tmp_path):
     assert "differs in lnc is '2', stored '1'" in str(caught.value)
     assert "program" not in str(caught.value)
     assert require.lookup(key("p1", lnc="1", precision="warn")).artifact == artifact()
+
+
+def test_require_says_that_the_entry_itself_is_bad(tmp_path, monkeypatch):
+    Cache(options(tmp_path)).put(key(), artifact())
+    (LocalStore(tmp_path).entry_path(key()) / "artifact.bin").write_bytes(b"compiled bytez")
+    new_process(monkeypatch)
+    with (
+        pytest.warns(CacheWarning, match="artifact.bin does not match"),
+        pytest.raises(CacheMissError, match="has its entry, but that is bad"),
+    ):
+        Cache(options(tmp_path, "require")).lookup(key())
+
+
+def test_readonly_directory_above_layers_need_not_be_there(tmp_path):
+    """A container image's layers are all that a job there reads; that it has no directory of its own is no trouble."""
+    Cache(options(tmp_path / "layer")).put(key(), artifact())
+    above = Options.resolve({"cache": "readonly", "cache_dir": str(tmp_path / "none"), "cache_layers": [str(tmp_path / "layer")]}, {})
+    assert Cache(above).lookup(key()).level == "layer"  # a warning would be an error here
 
 
 def test_bad_entry_is_quarantined_with_one_warning_and_rebuilt(tmp_path, monkeypatch):

@@ -30,6 +30,8 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, An
         bad = getattr(jobs[0], "script", "") == "bad.py"
         last = Outcome(items[2], "failed", "exit code 70\nlog", 1.0, 2) if bad else Outcome(items[2], "compiled", "", 1.0, 1)
         outcomes = (Outcome(items[0], "hit"), Outcome(items[1], "compiled", "", 2.5, 1), last)
+        if getattr(jobs[0], "script", "") == "empty.py":
+            return Summary((Run("job", 4.0),), (), 7.0)
         progress.collecting("job")
         progress.planned(Plan(items), limits)
         for outcome in outcomes:
@@ -43,7 +45,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, An
 
     monkeypatch.setattr(warmup, "warm", warm)
     monkeypatch.setattr(warmup, "plan", plan)
-    for name in ("train.py", "bad.py"):
+    for name in ("train.py", "bad.py", "empty.py"):
         (tmp_path / name).touch()
     monkeypatch.chdir(tmp_path)
     return made
@@ -86,6 +88,11 @@ def test_failures_are_told_everywhere(calls: list[tuple[Any, Any]], tmp_path: Pa
     data = json.loads(capsys.readouterr().out)
     assert (data["ok"], data["hit"], data["compiled"], data["failed"]) == (False, 1, 1, 1)
     assert main(["warmup", "run", "--junit", "no/folder/report.xml", "train.py"]) == 2
+
+
+def test_a_script_that_compiles_nothing(calls: list[tuple[Any, Any]], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["warmup", "run", "empty.py"]) == 0
+    assert "nothing was compiled through backend='neuron'" in capsys.readouterr().out
 
 
 def test_plan(calls: list[tuple[Any, Any]], capsys: pytest.CaptureFixture[str]) -> None:
