@@ -65,6 +65,10 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
     )
     made = action("import", _import, "merge the entries of a bundle into the cache; exit code 1 if one is refused")
     made.add_argument("file", help="file that 'export' wrote")
+    made = action("push", _push, "upload entries to the remote that it lacks; exit code 1 if one cannot be used")
+    made.add_argument("--remote", metavar="URL", help="where to (NEURON_DYNAMO_CACHE_REMOTE)")
+    made.add_argument("--target", help="only entries for this target")
+    made.add_argument("--replace", action="store_true", help="upload what is there already, too")
     action("stats", _stats, "count entries and bytes by target, compiler and kind")
     add_actions(action)
 
@@ -261,6 +265,19 @@ def _lines(path: str) -> list[str]:
     except (OSError, UnicodeDecodeError) as error:
         raise InspectError(f"{path} cannot be read: {error}", remedy="give a text file with one digest a line") from error
     return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def _push(args: argparse.Namespace) -> int:
+    from neuron_dynamo.cache.push import push
+
+    outcome = push(args.remote, args.cache_dir, target=args.target, replace=args.replace)
+    if args.json:
+        print_json(outcome.to_json())
+    else:
+        print(f"{outcome.remote}: {len(outcome.sent)} uploaded, {outcome.present} already there, {len(outcome.skipped)} left out")
+        for digest, reason in outcome.skipped:
+            print(f"{digest}: {reason}")
+    return BAD if outcome.skipped else 0
 
 
 def _import(args: argparse.Namespace) -> int:
