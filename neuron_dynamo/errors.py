@@ -198,7 +198,7 @@ class NoDeviceWarning(NeuronDynamoWarning):
 
 
 class CompilerWarning(NeuronDynamoWarning):
-    """ND143: a program that the target's compiler takes, but computes with fewer digits than it asks for."""
+    """ND143: a program that the target's compiler computes with fewer digits than it asks for, or by an estimate may refuse."""
 
 
 class BackendNameWarning(NeuronDynamoWarning):

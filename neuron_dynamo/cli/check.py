@@ -21,7 +21,9 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", choices=TARGET_NAMES, help="machine to check for (NEURON_DYNAMO_TARGET by default)")
     parser.add_argument("--lnc", metavar="VALUE", help=Options.__dataclass_fields__["lnc"].metadata["doc"])
     parser.add_argument("--precision", metavar="VALUE", choices=("warn", "narrow", "error"), help="see the option of this name")
-    parser.add_argument("--strict", action="store_true", help="exit with 1 also where nothing is refused, but digits are lost")
+    parser.add_argument(
+        "--strict", action="store_true", help="exit with 1 also where nothing is refused, but digits are lost or a limit may be met"
+    )
     parser.set_defaults(run=run)
 
 
@@ -53,7 +55,7 @@ def _print(report: CheckReport) -> None:
             out.print(f"{graph.name} ({graph.kind}): {count}: {names}", markup=False)
     refused = sum(finding.refused for finding in report.findings)
     others = len(report.findings) - refused
-    counts = f"{refused} refused, {others} with fewer digits" if report.findings else "nothing found"
+    counts = f"{refused} refused, {others} to know of" if report.findings else "nothing found"
     number = f"{len(report.graphs)} graph{'s' if len(report.graphs) != 1 else ''}"
     out.print(f"{number} for {report.target}: {counts}. Only its compiler can tell whether it takes the rest.", markup=False)
 

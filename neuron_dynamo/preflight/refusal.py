@@ -19,8 +19,8 @@ _warned: set[str] = set()
 def refuse(program: Program, target: Target, release: tuple[int, int] | None = None) -> list[Finding]:
     """What preflight finds in `program`; raises PreflightError, which holds every finding, where the compiler would stop.
 
-    Findings about exactness alone are warned of once a process. A compiler of an older `release` (major, minor) keeps 32 bits of an
-    integer on any target.
+    Findings about exactness and estimates alone are warned of once a process. A compiler of an older `release` (major, minor) keeps
+    32 bits of an integer on any target.
     """
     if release is not None and release < WITH_WIDE_INTEGERS:
         target = dataclasses.replace(target, wide_integers=False)
@@ -38,6 +38,8 @@ def refuse(program: Program, target: Target, release: tuple[int, int] | None = N
     if fresh:
         _warned.update(fresh)
         warnings.warn(
-            f"ND143: for {target.name}, with fewer digits than asked for:\n  " + "\n  ".join(fresh), CompilerWarning, stacklevel=2
+            f"ND143: for {target.name}, fewer digits than asked for, or near a limit:\n  " + "\n  ".join(fresh),
+            CompilerWarning,
+            stacklevel=2,
         )
     return found

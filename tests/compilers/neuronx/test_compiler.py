@@ -195,7 +195,7 @@ def test_an_older_compiler_keeps_32_bits(release: str, options: Make, runs, tmp_
     shutil.copy(str(options().compiler), own)
     compiler = NeuronxCompiler(options(compiler=str(own)))
     if release.startswith("2.26"):
-        with pytest.warns(CompilerWarning, match="ND143: for trn2, with fewer digits.*\n.*of which trn2 keeps 32 bits"):
+        with pytest.warns(CompilerWarning, match="ND143: for trn2, fewer digits.*\n.*of which trn2 keeps 32 bits"):
             compiler.compile(program([of], text, ["%1"], [of]))
         assert "--native-int64" not in runs()[0]["argv"]
     else:
