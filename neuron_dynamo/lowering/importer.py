@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import functools
 import operator
+import sys
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -30,6 +32,10 @@ from neuron_dynamo.lowering.regions import COMPOSITE, REGIONS, Composite, compos
 from neuron_dynamo.lowering.source import source_of
 from neuron_dynamo.lowering.structured import composite as emit_composite
 from neuron_dynamo.target import Target
+
+# The wheel has no Python classes for these dialects. Without a module the bindings search the disk for one at each operation.
+for _dialect in ("torch_mlir.dialects.stablehlo", "torch_mlir.dialects.chlo"):
+    sys.modules.setdefault(_dialect, ModuleType(_dialect))
 
 
 def new_context() -> Any:

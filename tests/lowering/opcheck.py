@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 
 from neuron_dynamo.lowering import registry
 from neuron_dynamo.lowering.pipeline import lower, stablehlo_text
+from neuron_dynamo.lowering.program import Program
 from neuron_dynamo.passes.checks import CHECKS
 from neuron_dynamo.passes.decompositions import decomposition_table
 from neuron_dynamo.target import get_target
@@ -52,8 +53,8 @@ def over_tensors(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Callabl
 
 def check(
     fn: Callable[..., Any], *args: Any, rtol: float | None = None, atol: float | None = None, equal_nan: bool = True, verbose: bool = False
-) -> str:
-    """Run fn(*args) eagerly and through lowering; assert_close on every tensor result. Returns the StableHLO text.
+) -> Program:
+    """Run fn(*args) eagerly and through lowering; assert_close on every tensor result. Returns the program.
 
     Every tensor in args (nested) is an input of the program. rtol and atol default to torch.testing's.
     """
@@ -63,15 +64,19 @@ def check(
     if verbose:
         print(gm.graph)
     program = lower(gm.graph, get_target("host"))
-    text = stablehlo_text(program.stablehlo)
     if verbose:
-        print(text)
+        print(stablehlo_text(program.stablehlo))
     actual = run(program, tensors)
     torch.testing.assert_close(tuple(actual), expected, rtol=rtol, atol=atol, equal_nan=equal_nan)
-    return text
+    return program
 
 
-def run(program: Any, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+def check_text(fn: Callable[..., Any], *args: Any, rtol: float | None = None, atol: float | None = None) -> str:
+    """check, for tests that look at the StableHLO text, which it returns."""
+    return stablehlo_text(check(fn, *args, rtol=rtol, atol=atol).stablehlo)
+
+
+def run(program: Program, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     """Compile and run a Program on the host target."""
     try:
         from neuron_dynamo.compilers.host import HostCompiler
@@ -84,7 +89,7 @@ def run(program: Any, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
 _client: Any = None
 
 
-def _run_plain(program: Any, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+def _run_plain(program: Program, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     global _client
     from jaxlib import _jax
     from jaxlib import xla_client as xc

@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from tests.lowering.opcheck import check
+from tests.lowering.opcheck import check_text
 
 
 def test_bilinear() -> None:
@@ -14,5 +14,5 @@ def test_bilinear() -> None:
 
     generator = torch.Generator().manual_seed(0)
     shapes = [(6, 4), (6, 5), (3, 4, 5), (3,)]
-    text = check(both, *(torch.randn(shape, generator=generator) for shape in shapes))
+    text = check_text(both, *(torch.randn(shape, generator=generator) for shape in shapes))
     assert text.count("dot_general") >= 4

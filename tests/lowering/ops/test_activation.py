@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.lowering.opcheck import check
+from tests.lowering.opcheck import check, check_text
 
 X = torch.cat([torch.linspace(-12, 12, 97), torch.tensor([math.inf, -math.inf, math.nan, 0.0, -0.0, 25.0, -60.0])])
 
@@ -63,5 +63,5 @@ def test_gated() -> None:
 
 @pytest.mark.parametrize(("name", "limit"), [("gelu", 9), ("gelu_tanh", 14), ("silu", 2)])
 def test_program_size(name: str, limit: int) -> None:
-    text = check(ACTIVATIONS[name], torch.randn(4, 5))
+    text = check_text(ACTIVATIONS[name], torch.randn(4, 5))
     assert len(re.findall(r"= (?:\")?stablehlo\.", text)) <= limit

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.lowering.opcheck import check
+from tests.lowering.opcheck import check, check_text
 
 forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
@@ -72,7 +72,7 @@ def test_bfloat16_is_as_exact_as_eager() -> None:
 
 
 def test_program_is_small() -> None:
-    text = check(lambda q, k, v: forward(q, k, v)[0], *_inputs(4, 4))
+    text = check_text(lambda q, k, v: forward(q, k, v)[0], *_inputs(4, 4))
     assert text.count("stablehlo.") <= 18, text
 
 

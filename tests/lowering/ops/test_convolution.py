@@ -9,7 +9,7 @@ import torch
 
 from neuron_dynamo.lowering.pipeline import lower, stablehlo_text
 from neuron_dynamo.target import get_target
-from tests.lowering.opcheck import check, trace
+from tests.lowering.opcheck import check, check_text, trace
 
 forward = torch.ops.aten.convolution
 backward = torch.ops.aten.convolution_backward
@@ -95,7 +95,7 @@ def test_batchless_and_same_padding() -> None:
 
 def test_program_is_one_convolution() -> None:
     x, w = torch.randn(1, 3, 9, 9), torch.randn(4, 3, 3, 3)
-    text = check(lambda x, w: torch.nn.functional.conv2d(x, w, padding=1), x, w, rtol=1e-5, atol=1e-5)
+    text = check_text(lambda x, w: torch.nn.functional.conv2d(x, w, padding=1), x, w, rtol=1e-5, atol=1e-5)
     body = [line for line in text.splitlines() if "stablehlo." in line]
     assert len(body) == 1 and "stablehlo.convolution" in body[0]
 
@@ -109,7 +109,7 @@ def test_weight_larger_than_input(kernel: tuple[int, int]) -> None:
     def step(x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.conv2d(x, w, bias, stride=(2, 3), padding=(1, 0), dilation=(2, 1))
 
-    text = check(step, x, w, bias)
+    text = check_text(step, x, w, bias)
     assert "stablehlo.dot_general" in text and "stablehlo.convolution" not in text
     elsewhere = lower(trace(lambda x, w, bias: (step(x, w, bias),), [x.float(), w.float(), bias.float()]).graph, get_target("trn2"))
     assert "stablehlo.convolution" in stablehlo_text(elsewhere.stablehlo)

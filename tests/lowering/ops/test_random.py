@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from neuron_dynamo.runtime import draw
-from tests.lowering.opcheck import check
+from tests.lowering.opcheck import check, check_text
 
 ops = torch.ops.neuron_dynamo
 STATE = torch.tensor([-8322921849960486353, 5253828890213626688])
@@ -79,7 +79,7 @@ def test_program_has_one_generator_for_each_size() -> None:
     def fn(state: torch.Tensor) -> list[torch.Tensor]:
         return [ops.random_bernoulli(state, i, size, 0.5) for i, size in enumerate(([20], [4, 5], [2, 10], [21]))]
 
-    text = check(fn, STATE)
+    text = check_text(fn, STATE)
     assert text.count("func.func private @threefry2x32") == 2
     assert text.count("call @threefry2x32") == 4
     assert "ui64" not in text
