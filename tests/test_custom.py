@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 import sys
@@ -291,19 +292,25 @@ def test_an_op_that_writes_takes_a_decomposition_only() -> None:
 
 
 def _fingerprint(folder: Path, source: str) -> str:
-    """custom.fingerprint() of a process that registers the rule in `source`."""
-    (folder / "my_rules.py").write_text(textwrap.dedent(source))
-    code = "import my_rules; from neuron_dynamo import custom; print(custom.fingerprint())"
-    return subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, env={"PYTHONPATH": f"{ROOT}:{folder}"}, check=True, capture_output=True
-    ).stdout.decode()
+    """custom.fingerprint() once the rule in `source`, a module of its own, is registered; then the rule is forgotten."""
+    folder.mkdir()
+    (folder / "my_rules.py").write_text(source)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        importlib.import_module("my_rules")
+        found = custom.fingerprint()
+    custom.unregister("keyed::op")
+    del sys.modules["my_rules"]
+    return found
 
 
 def test_the_key_follows_the_source_of_the_rules(tmp_path: Path) -> None:
+    """In a process of its own, and after each change of the text."""
     source = """
     import neuron_dynamo, torch
 
-    torch.library.define("keyed::op", "(Tensor x) -> Tensor")
+    if not hasattr(torch.ops.keyed, "op"):
+        torch.library.define("keyed::op", "(Tensor x) -> Tensor")
 
     def helper(b, x):
         return b.add(x, x)
@@ -312,10 +319,14 @@ def test_the_key_follows_the_source_of_the_rules(tmp_path: Path) -> None:
     def rule(b, x):
         return helper(b, x)
     """
-    first = _fingerprint(tmp_path, source)
-    assert _fingerprint(tmp_path, source) == first
-    assert _fingerprint(tmp_path, source.replace("b.add", "b.mul")) != first
-    assert first.strip() != custom.fingerprint()
+    source = textwrap.dedent(source)
+    first = _fingerprint(tmp_path / "first", source)
+    assert _fingerprint(tmp_path / "changed", source.replace("b.add", "b.mul")) != first
+    assert custom.fingerprint() != first
+    code = "import my_rules; from neuron_dynamo import custom; print(custom.fingerprint())"
+    environ = {"PYTHONPATH": f"{ROOT}:{tmp_path / 'first'}", "PYTHONHASHSEED": "3"}
+    other = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environ, check=True, capture_output=True, text=True)
+    assert other.stdout.strip() == first
 
 
 def test_the_key_follows_what_a_rule_closes_over() -> None:

@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 PRELUDE = """
 import os, sys, torch
 from neuron_dynamo import xla
@@ -33,8 +35,23 @@ def run(code: str) -> str:
     return result.stdout
 
 
-def test_a_child_with_an_inherited_client_gets_an_error_not_a_hang() -> None:
-    code = """
+@pytest.fixture(scope="module")
+def lines() -> list[str]:
+    """What one process saw: a fork before its client existed, workers of a loader, and a fork after all."""
+    return run(CODE).splitlines()
+
+
+CODE = """
+from torch.utils.data import DataLoader
+
+assert in_child(run) == 0
+run()
+print("both ran", flush=True)
+
+adding = build(add(spec(4, 3)))
+loader = DataLoader(torch.arange(24.0).view(8, 3), batch_size=4, num_workers=2, multiprocessing_context="fork")
+print([adding([batch, batch])[0].sum().item() for batch in loader], flush=True)
+
 program = add(spec(64, 64))
 executable = build(program)
 a = torch.ones(64, 64)
@@ -51,23 +68,15 @@ assert in_child(work) == 0
 assert executable([a, a])[0].sum().item() == 2 * 64 * 64
 print("parent goes on")
 """
-    assert run(code).split("\n") == ["refused"] * 3 + ["8192.0", "parent goes on", ""]
 
 
-def test_a_child_forked_before_the_client_existed_works() -> None:
-    code = """
-assert in_child(run) == 0
-run()
-print("both ran")
-"""
-    assert run(code) == "both ran\n"
+def test_a_child_forked_before_the_client_existed_works(lines: list[str]) -> None:
+    assert lines[0] == "both ran"
 
 
-def test_data_loader_workers_that_never_touch_xla() -> None:
-    code = """
-from torch.utils.data import DataLoader
-executable = build(add(spec(4, 3)))
-loader = DataLoader(torch.arange(24.0).view(8, 3), batch_size=4, num_workers=2, multiprocessing_context="fork")
-print([executable([batch, batch])[0].sum().item() for batch in loader])
-"""
-    assert run(code) == "[132.0, 420.0]\n"
+def test_data_loader_workers_that_never_touch_xla(lines: list[str]) -> None:
+    assert lines[1] == "[132.0, 420.0]"
+
+
+def test_a_child_with_an_inherited_client_gets_an_error_not_a_hang(lines: list[str]) -> None:
+    assert lines[2:] == ["refused"] * 3 + ["8192.0", "parent goes on"]

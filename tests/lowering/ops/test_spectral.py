@@ -12,8 +12,16 @@ from neuron_dynamo.target import get_target
 from tests.lowering import opcheck
 
 
-def _run(fn: Callable[[torch.Tensor], object], a: torch.Tensor) -> list[torch.Tensor]:
-    return opcheck.run(lower(opcheck.trace(fn, [a]).graph, get_target("host")), [a])
+def _run(fn: Callable[[torch.Tensor], tuple[torch.Tensor, ...]], matrices: list[torch.Tensor]) -> list[tuple[torch.Tensor, ...]]:
+    """fn of each matrix, in one program; the results in double precision."""
+
+    def all_of_them(*matrices: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(result for a in matrices for result in fn(a))
+
+    flat = opcheck.run(lower(opcheck.trace(all_of_them, matrices).graph, get_target("host")), matrices)
+    wide = [t.to(torch.complex128) if t.is_complex() else t.double() for t in flat]
+    count = len(wide) // len(matrices)
+    return [tuple(wide[i : i + count]) for i in range(0, len(wide), count)]
 
 
 def _cases(dtype: torch.dtype) -> dict[str, torch.Tensor]:
@@ -36,25 +44,36 @@ def _cases(dtype: torch.dtype) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
-@pytest.mark.parametrize("name", _cases(torch.float32))
-def test_svd_and_eigh(name: str, dtype: torch.dtype) -> None:
-    a = _cases(dtype)[name]
-    wide, near = torch.promote_types(dtype, torch.float64), 100 * torch.finfo(dtype).eps
+def test_svd(dtype: torch.dtype) -> None:
+    cases = _cases(dtype)
+    for (name, a), (u, s, v) in zip(cases.items(), _run(torch.linalg.svd, list(cases.values())), strict=True):
+        scale, exact = _scaled(a)
+        k = min(a.shape[-2:])
+        for q in (u, v):
+            _close(q.mH @ q, torch.eye(q.shape[-1], dtype=q.dtype).expand_as(q), dtype, name)
+        _close((u[..., :k] * (s / scale).unsqueeze(-2)) @ v[..., :k, :], exact, dtype, name)
+        _close(s / scale, torch.linalg.svdvals(exact), dtype, name)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+def test_eigh(dtype: torch.dtype) -> None:
+    cases = {name: (a + a.mH) / 2 for name, a in _cases(dtype).items() if a.shape[-1] == a.shape[-2]}
+    assert len(cases) == 5
+    for (name, a), (w, x) in zip(cases.items(), _run(torch.linalg.eigh, list(cases.values())), strict=True):
+        scale, exact = _scaled(a)
+        _close((x * (w / scale).unsqueeze(-2)) @ x.mH, exact, dtype, name)
+        _close(w / scale, torch.linalg.eigvalsh(exact), dtype, name)
+
+
+def _scaled(a: torch.Tensor) -> tuple[float, torch.Tensor]:
+    """The largest modulus, and the matrix in double precision over it."""
     scale = max(float(a.abs().max()), 1e-38)
-    exact = a.to(wide) / scale
-    k = min(a.shape[-2:])
-    u, s, v = (t.to(wide) if t.is_complex() else t.double() for t in _run(lambda a: torch.linalg.svd(a), a))
-    for q in (u, v):
-        torch.testing.assert_close(q.mH @ q, torch.eye(q.shape[-1], dtype=q.dtype).expand_as(q), rtol=0, atol=near)
-    back = (u[..., :k].to(wide) * (s / scale).unsqueeze(-2)) @ v[..., :k, :].to(wide)
-    torch.testing.assert_close(back, exact, rtol=0, atol=near)
-    torch.testing.assert_close(s / scale, torch.linalg.svdvals(exact), rtol=0, atol=near)
-    if a.shape[-1] != a.shape[-2]:
-        return
-    hermitian = (a + a.mH) / 2
-    w, x = (t.to(wide) if t.is_complex() else t.double() for t in _run(lambda a: torch.linalg.eigh(a), hermitian))
-    torch.testing.assert_close((x * (w / scale).unsqueeze(-2)) @ x.mH, hermitian.to(wide).to(x.dtype) / scale, rtol=0, atol=near)
-    torch.testing.assert_close(w / scale, torch.linalg.eigvalsh(hermitian.to(wide) / scale), rtol=0, atol=near)
+    return scale, a.to(torch.promote_types(a.dtype, torch.float64)) / scale
+
+
+def _close(actual: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype, name: str) -> None:
+    near = 100 * torch.finfo(dtype).eps
+    torch.testing.assert_close(actual, expected, rtol=0, atol=near, msg=lambda text: f"{name}: {text}")
 
 
 def test_what_is_built_on_it() -> None:
