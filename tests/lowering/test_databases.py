@@ -25,8 +25,17 @@ ON_THE_HOST = {"auto_functionalize", "while_loop_stack_output"}
 """The higher-order ops of the database that are not native: a custom op without a rule, and one whose results have as many rows as
 the data says."""
 
+LONG = ("map-triple_nested-forward", "map-triple_nested-backward", "map-nested-forward")
+"""What map-nested-backward shows too, whose graphs hold the forward: for the sweep."""
+
+
+def _case(info: Any, backward: bool) -> Any:
+    name = f"{info.name}-{info.variant_test_name}-{'backward' if backward else 'forward'}"
+    return pytest.param(info, backward, id=name, marks=[pytest.mark.sweep] if name in LONG else [])
+
+
 CASES = [
-    pytest.param(info, backward, id=f"{info.name}-{info.variant_test_name}-{'backward' if backward else 'forward'}")
+    _case(info, backward)
     for info in (*hop_db, *custom_op_db)
     for backward in (False, True)
     if not backward or (info.supports_autograd and info.name not in (*REFUSED, "flex_attention"))

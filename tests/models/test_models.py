@@ -9,10 +9,16 @@ from tests.models import zoo
 from tests.models.compare import Result, check, compiler, distance, errors, run
 
 IN_BF16 = {"training": ["mlp", "resnet", "llama", "bert"], "inference": ["lstm", "dlrm", "vit", "mamba"]}
-"""The sample of bf16 runs that the suite makes; `tools/zoo` makes them all."""
-CASES = [(name, mode, "f32") for name in zoo.names() for mode in IN_BF16] + [
+"""The sample of bf16 runs; `tools/zoo` makes them all."""
+INFERENCE = ("resnet", "transformer_encoder", "lstm", "gpt2")
+"""Models whose inference the suite runs in f32: other arithmetic than their training's (statistics, fused paths, no dropout). Of the
+rest it runs the training alone, whose outputs are compared too; `-m sweep` runs their inference."""
+LONG = {(name, "inference", "f32") for name in zoo.names() if name not in INFERENCE}
+LONG |= {("bert", "training", "bf16"), ("dlrm", "inference", "bf16"), ("vit", "inference", "bf16")}
+RUNS = [(name, mode, "f32") for name in zoo.names() for mode in IN_BF16] + [
     (name, mode, "bf16") for mode in IN_BF16 for name in IN_BF16[mode]
 ]
+CASES = [pytest.param(*run, marks=[pytest.mark.sweep] if run in LONG else []) for run in RUNS]
 
 
 @pytest.mark.parametrize(("name", "mode", "precision"), CASES)

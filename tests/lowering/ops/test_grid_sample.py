@@ -11,15 +11,20 @@ import torch.nn.functional as F
 
 from tests.lowering.opcheck import check
 
+EVERY_WAY = list(itertools.product(["zeros", "border", "reflection"], [True, False]))
+WAYS = [("zeros", True), ("border", False), ("reflection", True)]
+"""Those of the modes with many corners, whose programs are slow to compile; the sweep takes every way."""
 
-@pytest.mark.parametrize(("mode", "dims"), [("bilinear", 2), ("nearest", 2), ("bicubic", 2), ("bilinear", 3), ("nearest", 3)])
-def test_grid_sample(mode: str, dims: int) -> None:
+CASES = [("bilinear", 2, True), ("nearest", 2, True), ("nearest", 3, True), ("bilinear", 3, False), ("bicubic", 2, False)]
+LONG = [pytest.param(mode, dims, True, marks=pytest.mark.sweep) for mode, dims in (("bilinear", 3), ("bicubic", 2))]
+
+
+@pytest.mark.parametrize(("mode", "dims", "every"), [*CASES, *LONG])
+def test_grid_sample(mode: str, dims: int, every: bool) -> None:
     torch.manual_seed(0)
     x = torch.randn(2, 3, *(5, 4, 6)[:dims], dtype=torch.float64)
     grid = torch.randn(2, *(3, 7, 2)[:dims], dims, dtype=torch.float64) * 1.5
-    ways = list(itertools.product(["zeros", "border", "reflection"], [True, False]))
-    if mode == "bicubic":
-        ways = [("zeros", True), ("border", False), ("reflection", True)]  # programs of 16 corners are slow to compile
+    ways = EVERY_WAY if every else WAYS
 
     def step(x: torch.Tensor, grid: torch.Tensor) -> Any:
         x, grid = x.detach().requires_grad_(), grid.detach().requires_grad_()
