@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from neuron_dynamo.lowering.pipeline import lower, stablehlo_text
+from neuron_dynamo.lowering.program import Program
 from neuron_dynamo.lowering.support import why_not_native
 from neuron_dynamo.preflight import check as preflight
 from neuron_dynamo.target import get_target
@@ -16,8 +17,8 @@ from tests.lowering.opcheck import over_tensors, run, trace
 _NARROWER = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 
 
-def check_for(target: str, fn: Callable[..., Any], *args: Any, rtol: float | None = None, atol: float | None = None) -> str:
-    """fn(*args) eagerly beside its program for `target`, which preflight must let pass. Returns the StableHLO text.
+def check_for(target: str, fn: Callable[..., Any], *args: Any, rtol: float | None = None, atol: float | None = None) -> Program:
+    """fn(*args) eagerly beside its program for `target`, which preflight must let pass. Returns the program.
 
     As the precision pass does, float64 is narrowed to float32; int64 is kept.
     """
@@ -33,4 +34,9 @@ def check_for(target: str, fn: Callable[..., Any], *args: Any, rtol: float | Non
     assert not refused, "\n".join(map(str, refused))
     for mine, theirs in zip(run(program, tensors), expected, strict=True):
         torch.testing.assert_close(mine, theirs.to(mine.dtype), rtol=rtol, atol=atol, equal_nan=True)
-    return stablehlo_text(program.stablehlo)
+    return program
+
+
+def text_for(target: str, fn: Callable[..., Any], *args: Any, rtol: float | None = None, atol: float | None = None) -> str:
+    """check_for, for tests that look at the StableHLO text, which it returns."""
+    return stablehlo_text(check_for(target, fn, *args, rtol=rtol, atol=atol).stablehlo)

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 import neuron_dynamo
 from neuron_dynamo.ctc import ctc_loss
 from tests.lowering.opcheck import check
-from tests.lowering.targets import check_for
+from tests.lowering.targets import text_for
 
 NONE, MEAN, SUM = range(3)
 
@@ -62,7 +62,7 @@ def test_written_out_where_a_target_takes_no_loops() -> None:
         loss = ctc_loss(x, labels, [4, 3, 4], [2, 1, 0], zero_infinity=True)
         return [loss, torch.autograd.grad(loss, x)[0]]
 
-    text = check_for("trn2", both, _log_probs(4), LABELS)
+    text = text_for("trn2", both, _log_probs(4), LABELS)
     assert "stablehlo.while" not in text
 
 

@@ -26,8 +26,8 @@ def _well_conditioned(*shape: int, dtype: torch.dtype = torch.float32) -> torch.
 @pytest.mark.parametrize("shape", SHAPES)
 def test_lu_and_qr_of_any_shape(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     a = _matrix(*shape, dtype=dtype)
-    check(lambda a: (torch.linalg.lu_factor_ex(a), torch.linalg.lu(a)), a)
-    check(lambda a: (torch.geqrf(a), *(torch.linalg.qr(a, mode) for mode in ("reduced", "complete", "r"))), a)
+    modes = ("reduced", "complete", "r")
+    check(lambda a: (torch.linalg.lu_factor_ex(a), torch.linalg.lu(a), torch.geqrf(a), [torch.linalg.qr(a, mode) for mode in modes]), a)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -50,24 +50,24 @@ def test_info_names_the_first_failure() -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_solvers(dtype: torch.dtype) -> None:
     a, y = _well_conditioned(2, 4, 4, dtype=dtype), _matrix(4, 3, dtype=dtype)
-    for upper in (False, True):
-        check(lambda a, y, upper=upper: torch.linalg.solve_triangular(a, y, upper=upper), a, y)
-        check(lambda a, y, upper=upper: torch.linalg.solve_triangular(a, y.mT, upper=upper, left=False, unitriangular=True), a, y)
-    check(lambda a, y: torch.linalg.solve_ex(a, y), a, y)
-    lu, pivots = torch.linalg.lu_factor(a)
-    for adjoint in (False, True):
-        check(lambda lu, p, y, h=adjoint: torch.linalg.lu_solve(lu, p, y, adjoint=h), lu, pivots, y)
-        check(lambda lu, p, y, h=adjoint: torch.linalg.lu_solve(lu, p, y.mT, left=False, adjoint=h), lu, pivots, y)
-    check(lambda a: (torch.linalg.inv_ex(a), torch.linalg.det(a), torch.linalg.slogdet(a)), a)
+
+    def fn(a: torch.Tensor, lu: torch.Tensor, pivots: torch.Tensor, y: torch.Tensor) -> list[object]:
+        made: list[object] = [torch.linalg.solve_ex(a, y), torch.linalg.inv_ex(a), torch.linalg.det(a), torch.linalg.slogdet(a)]
+        for flag in (False, True):
+            made.append(torch.linalg.solve_triangular(a, y, upper=flag))
+            made.append(torch.linalg.solve_triangular(a, y.mT, upper=flag, left=False, unitriangular=True))
+            made.append(torch.linalg.lu_solve(lu, pivots, y, adjoint=flag))
+            made.append(torch.linalg.lu_solve(lu, pivots, y.mT, left=False, adjoint=flag))
+        return made
+
+    check(fn, a, *torch.linalg.lu_factor(a), y)
 
 
 def test_products_of_reflectors() -> None:
     stored, tau = torch.geqrf(_matrix(2, 5, 3))
     c = _matrix(2, 5, 5)
-    check(lambda s, t: torch.linalg.householder_product(s, t), stored, tau)
-    for left in (False, True):
-        for transpose in (False, True):
-            check(lambda s, t, c, left=left, h=transpose: torch.ormqr(s, t, c, left, h), stored, tau, c)
+    ways = [(left, transpose) for left in (False, True) for transpose in (False, True)]
+    check(lambda s, t, c: (torch.linalg.householder_product(s, t), [torch.ormqr(s, t, c, *way) for way in ways]), stored, tau, c)
 
 
 @pytest.mark.parametrize("call", [torch.linalg.inv, torch.linalg.cholesky, lambda a: torch.linalg.solve(a, a)])

@@ -7,16 +7,21 @@ import math
 import pytest
 import torch
 
+from neuron_dynamo.lowering.pipeline import lower, stablehlo_text
 from neuron_dynamo.lowering.support import why_not_native
 from neuron_dynamo.target import get_target
 from tests.lowering.opcheck import trace
-from tests.lowering.targets import check_for
+from tests.lowering.targets import check_for, text_for
 
 NAN, INF = math.nan, math.inf
 
 
 def on_trn2(fn, *args, **tolerances):
-    return check_for("trn2", fn, *args, **tolerances)
+    check_for("trn2", fn, *args, **tolerances)
+
+
+def text_on_trn2(fn, *args):
+    return text_for("trn2", fn, *args)
 
 
 def odd_row(n: int = 23) -> torch.Tensor:
@@ -30,32 +35,34 @@ def odd_row(n: int = 23) -> torch.Tensor:
 # Order
 
 
-@pytest.mark.parametrize("descending", [False, True])
+def sorted_both_ways(x):
+    return [torch.sort(x, dim=-1, descending=descending, stable=True) for descending in (False, True)]
+
+
 @pytest.mark.parametrize("n", [1, 2, 23])
-def test_sort_by_counting(descending, n):
-    text = on_trn2(lambda x: torch.sort(x, dim=1, descending=descending, stable=True), odd_row(n))
+def test_sort_by_counting(n):
+    text = text_on_trn2(sorted_both_ways, odd_row(n))
     assert "stablehlo.sort" not in text
 
 
-@pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize("n", [3, 16, 23])
-def test_sort_by_network(monkeypatch, descending, n):
+def test_sort_by_network(monkeypatch, n):
     monkeypatch.setattr("neuron_dynamo.lowering.ordering.LONGEST_COUNTED", 0)
     monkeypatch.setattr("neuron_dynamo.lowering.ordering.FEWEST_BY_MAXIMUM", 0)
-    on_trn2(lambda x: torch.sort(x, dim=1, descending=descending, stable=True), odd_row(n))
+    on_trn2(sorted_both_ways, odd_row(n))
 
 
-def test_a_long_row_takes_the_network():
+def test_a_long_row_takes_the_network(monkeypatch):
     x = torch.randn(2000)
-    text = on_trn2(lambda x: torch.sort(x, stable=True), x)
-    assert "2000x2000" not in text
+    program = lower(trace(lambda x: tuple(torch.sort(x, stable=True)), [x]).graph, get_target("trn2"))
+    assert "2000x2000" not in stablehlo_text(program.stablehlo)
+    monkeypatch.setattr("neuron_dynamo.lowering.ordering.LONGEST_COUNTED", 64)
+    assert "100x100" not in text_on_trn2(lambda x: torch.sort(x, stable=True), x[:100])
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.bool, torch.bfloat16, torch.float16])
 def test_sort_of_other_types(dtype):
-    x = torch.tensor([[3, 1, 0, 2, 1, 0, 3]]).to(dtype)
-    on_trn2(lambda x: torch.sort(x, stable=True), x)
-    on_trn2(lambda x: torch.sort(x, stable=True, descending=True), x)
+    on_trn2(sorted_both_ways, torch.tensor([[3, 1, 0, 2, 1, 0, 3]]).to(dtype))
 
 
 def test_sort_of_the_extremes_of_integers(monkeypatch):
@@ -72,16 +79,14 @@ def test_sort_along_another_dim_of_nothing_and_of_a_number():
     on_trn2(lambda x: torch.sort(x), torch.tensor(2.0))
 
 
-@pytest.mark.parametrize("largest", [False, True])
-@pytest.mark.parametrize("k", [1, 3, 9])
 @pytest.mark.parametrize("counted", [1024, 0])
-def test_topk(monkeypatch, largest, k, counted):
+def test_topk(monkeypatch, counted):
     """By counting; else by taking maxima for few, by the network for more."""
     monkeypatch.setattr("neuron_dynamo.lowering.ordering.LONGEST_COUNTED", counted)
     torch.manual_seed(0)
     x = torch.randperm(40).float().view(2, 20)
     x[0, 5] = NAN
-    on_trn2(lambda x: torch.topk(x, k, dim=1, largest=largest), x)
+    on_trn2(lambda x: [torch.topk(x, k, dim=1, largest=largest) for k in (1, 3, 9) for largest in (False, True)], x)
 
 
 def test_topk_where_values_run_out(monkeypatch):
@@ -89,7 +94,7 @@ def test_topk_where_values_run_out(monkeypatch):
     monkeypatch.setattr("neuron_dynamo.lowering.ordering.LONGEST_COUNTED", 0)
     x = torch.tensor([[-INF, 1.0, -INF, NAN, -INF]])
     for k in (4, 5):
-        text = on_trn2(lambda x, k=k: torch.topk(x, k).values, x)
+        text = text_on_trn2(lambda x, k=k: torch.topk(x, k).values, x)
         assert "stablehlo.sort" not in text
     on_trn2(lambda x: torch.sort(torch.topk(x, 5).indices).values, x)
 
@@ -107,7 +112,7 @@ def test_order_statistics():
 
 def test_logical_reductions():
     x = torch.tensor([[True, False, True], [True, True, True], [False, False, False]])
-    text = on_trn2(lambda x: [x.any(), x.all(), x.any(dim=1), x.all(dim=0), x.amax(1), x.amin(0)], x)
+    text = text_on_trn2(lambda x: [x.any(), x.all(), x.any(dim=1), x.all(dim=0), x.amax(1), x.amin(0)], x)
     assert "stablehlo.or" not in text and "stablehlo.and" not in text
     on_trn2(lambda x: [x.any(dim=1), x.all(dim=1)], torch.zeros(2, 0, dtype=torch.bool))
 
@@ -125,9 +130,13 @@ def test_cumulative(n):
 
 def test_cumulative_odd_values():
     x = torch.tensor([1.0, INF, -INF, NAN, 2.0])
-    on_trn2(lambda x: [x.cumsum(0), x.cumprod(0), x.cummax(0), x.cummin(0)], x)
-    on_trn2(lambda x: [x.cumsum(0), x.cummax(0), x.cumprod(0)], torch.tensor([2**40, -3, 7]))
-    on_trn2(lambda x: [x.cummax(0), x.cumsum(0)], torch.tensor([False, True, False]))
+    whole, flags = torch.tensor([2**40, -3, 7]), torch.tensor([False, True, False])
+
+    def fn(x, whole, flags):
+        scans = [x.cumsum(0), x.cumprod(0), x.cummax(0), x.cummin(0)]
+        return scans, whole.cumsum(0), whole.cummax(0), whole.cumprod(0), flags.cummax(0), flags.cumsum(0)
+
+    on_trn2(fn, x, whole, flags)
 
 
 # Windows
@@ -141,21 +150,21 @@ def test_max_pool(window):
     x = torch.randn(2, 3, 9, 8)
     x[0, 0, 3, 3] = NAN
     x[0, 1] = 1
-    on_trn2(lambda x: torch.nn.functional.max_pool2d(x, **window), x)
-    on_trn2(lambda x: torch.nn.functional.max_pool2d(x, return_indices=True, **window), x)
+    pool = torch.nn.functional.max_pool2d
+    on_trn2(lambda x: [pool(x, **window), pool(x, return_indices=True, **window)], x)
 
 
 def test_adaptive_and_average_pools():
     x = torch.randn(2, 3, 9, 8)
-    on_trn2(lambda x: torch.nn.functional.adaptive_max_pool2d(x, (4, 3), return_indices=True), x)
-    on_trn2(lambda x: torch.nn.functional.adaptive_avg_pool2d(x, (4, 3)), x)
-    on_trn2(lambda x: torch.nn.functional.avg_pool2d(x, 3, 2, 1), x)
 
-    def gradient(x):
+    def fn(x):
         x = x.detach().requires_grad_(True)
-        return torch.autograd.grad(torch.nn.functional.avg_pool2d(x, 3, 2, 1).square().sum(), x)
+        pooled = torch.nn.functional.avg_pool2d(x, 3, 2, 1)
+        gradient = torch.autograd.grad(pooled.square().sum(), x)
+        adaptive = torch.nn.functional.adaptive_max_pool2d(x, (4, 3), return_indices=True)
+        return [adaptive, torch.nn.functional.adaptive_avg_pool2d(x, (4, 3)), pooled, gradient]
 
-    on_trn2(gradient, x)
+    on_trn2(fn, x)
 
 
 # Convolutions
@@ -180,23 +189,22 @@ def test_convolution_gradients():
 # Integers
 
 
-@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64])
-def test_right_shift(dtype):
-    x = torch.tensor([-128, -1, 0, 1, 127, -7], dtype=dtype)
-    on_trn2(lambda x, n: torch.bitwise_right_shift(x, n), x, torch.tensor([7, 3, 2, 1, 6, 0], dtype=dtype))
+def test_right_shift():
+    x, n = torch.tensor([-128, -1, 0, 1, 127, -7]), torch.tensor([7, 3, 2, 1, 6, 0])
+    pairs = [(x.to(dtype), n.to(dtype)) for dtype in (torch.int8, torch.int16, torch.int32, torch.int64)]
+    on_trn2(lambda *pairs: [torch.bitwise_right_shift(x, n) for x, n in pairs], *pairs)
 
 
 def test_integer_power_without_loops():
     x = torch.tensor([-3, -1, 0, 1, 2, 3, 5, 7])
-    on_trn2(lambda x, n: torch.pow(x, n), x, torch.tensor([3, 5, 0, 9, 62, 40, 2, 1]))
-    on_trn2(lambda x: torch.pow(x, 9), x.to(torch.int32))
-    on_trn2(lambda x: torch.pow(3, x), torch.tensor([0, 1, 2, 19]))
+    exponents, few = torch.tensor([3, 5, 0, 9, 62, 40, 2, 1]), torch.tensor([0, 1, 2, 19])
+    on_trn2(lambda x, y, n, few: [torch.pow(x, n), torch.pow(y, 9), torch.pow(3, few)], x, x.to(torch.int32), exponents, few)
 
 
 def test_scatters_of_booleans():
     x, index = torch.tensor([False, True, False, True]), torch.tensor([0, 1, 0])
-    on_trn2(lambda x, i, v: x.index_add(0, i, v), x, index, torch.tensor([False, False, True]))
-    on_trn2(lambda x, i, v: x.index_put((i,), v, accumulate=True), x, index, torch.tensor([True, False, False]))
+    updates = torch.tensor([False, False, True]), torch.tensor([True, False, False])
+    on_trn2(lambda x, i, u, v: [x.index_add(0, i, u), x.index_put((i,), v, accumulate=True)], x, index, *updates)
 
 
 def test_float64_is_float32():
@@ -233,7 +241,7 @@ def test_integer_sums_are_exact(dtype):
     least, most = torch.iinfo(dtype).min, torch.iinfo(dtype).max
     x = torch.tensor([1, 0, most, least], dtype=dtype)
     index, updates = torch.tensor([0, 2, 0, 3, 0, 1]), torch.tensor([most, 1, most - 1, least, 7, most // 3], dtype=dtype)
-    text = on_trn2(lambda x, i, v: [x.index_add(0, i, v), x.scatter_add(0, i, v)], x, index, updates)
+    text = text_on_trn2(lambda x, i, v: [x.index_add(0, i, v), x.scatter_add(0, i, v)], x, index, updates)
     assert not [f for f in text.splitlines() if "stablehlo.scatter" in f and "xi" in f.partition("->")[2]]
 
 
@@ -241,11 +249,11 @@ def test_integer_sums_are_exact(dtype):
 def test_integer_products_are_exact(dtype):
     most = torch.iinfo(dtype).max
     x, y = (torch.arange(24).view(2, 3, 4) * (most // 50)).to(dtype), torch.arange(40).view(2, 4, 5).to(dtype)
-    text = on_trn2(lambda x, y: [x @ y, x[0] @ y[0], x[0, 0] @ y[0]], x, y)
+    text = text_on_trn2(lambda x, y: [x @ y, x[0] @ y[0], x[0, 0] @ y[0]], x, y)
     assert "dot_general" not in text
 
 
 def test_many_integer_terms_are_scattered_as_they_are():
     index = torch.zeros(2**16 + 1, dtype=torch.int64)
-    text = on_trn2(lambda i: torch.zeros(3, dtype=torch.int64).index_add(0, i, torch.ones_like(i)), index)
+    text = text_on_trn2(lambda i: torch.zeros(3, dtype=torch.int64).index_add(0, i, torch.ones_like(i)), index)
     assert text.count("stablehlo.scatter") == 2  # the op and its dimension numbers
