@@ -71,7 +71,7 @@ class Spool:
             "name": outcome.name,
             "kind": outcome.kind,
             "label": self.label,
-            "options": describe(options),
+            "options": describe(_from_anywhere(options)),
             "programs": [[key.to_json(), p.signature.to_json(), p.digest] for key, p in zip(keys, programs, strict=True)],
             "native": outcome.native,
             "host": outcome.host,
@@ -101,6 +101,15 @@ def read_spool(folder: Path) -> list[CollectedGraph]:
         facts = {name: data[name] for name in ("name", "kind", "label", "native", "host", "timings")}
         found.append(CollectedGraph(options=restored_options(data["options"]), programs=programs, **facts))
     return found
+
+
+def _from_anywhere(options: Options) -> Options:
+    """The same directories for a process with another working directory: the script may have changed its own before it compiled."""
+
+    def absolute(path: str) -> str:
+        return path if path.startswith("~") else os.path.abspath(path)
+
+    return dataclasses.replace(options, cache_dir=absolute(options.cache_dir), cache_layers=tuple(map(absolute, options.cache_layers)))
 
 
 def describe(options: Options) -> dict[str, Any]:

@@ -14,7 +14,9 @@ import neuron_dynamo
 from neuron_dynamo import report
 from neuron_dynamo.cache import Cache
 from neuron_dynamo.errors import CacheMissError
+from neuron_dynamo.options import Options
 from neuron_dynamo.recording import Spool, read_spool, record_to
+from neuron_dynamo.report import GraphReport
 from neuron_dynamo.warmup.planning import make_plan
 from neuron_dynamo.warmup.worker import Task, compile_task
 from tests.aot_toy import new_process
@@ -141,3 +143,15 @@ def test_a_worker_of_another_build_is_told_by_the_part(tmp_path: Path) -> None:
     done = compile_task(Task(graph.name, type(wanted.key)(parts), graph.options, wanted.program()))
     assert (done.status, done.transient) == ("failed", False)
     assert f"torch is '{torch.__version__}" in done.message and "wanted '2.12'" in done.message
+
+
+def test_a_relative_cache_directory_is_that_of_the_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script that changes its working directory before it compiles will look for its graphs there."""
+    monkeypatch.chdir(tmp_path)
+    spool = Spool(tmp_path / "spool", "job")
+    given = Options.resolve({"cache_dir": "warm", "cache_layers": ["layer", "~/layer"]}, {})
+    spool.add(GraphReport("g", "inference"), [], [], given)
+    monkeypatch.chdir("/")
+    (graph,) = read_spool(spool.folder)
+    assert graph.options.cache_path == tmp_path / "warm"
+    assert graph.options.cache_layers == (str(tmp_path / "layer"), "~/layer")
