@@ -53,6 +53,7 @@ def _compile(gm: GraphModule, example_inputs: list[Any], options: Options) -> An
         def run(graph: GraphModule, inputs: Sequence[Any]) -> Any:
             from neuron_dynamo.compile import compile_graph, on_host
             from neuron_dynamo.dynamic import compile_any
+            from neuron_dynamo.lowering.support import why_not_native
             from neuron_dynamo.passes.counters import tensor_counters
 
             visible = _visible_outputs(graph, kind)
@@ -66,6 +67,7 @@ def _compile(gm: GraphModule, example_inputs: list[Any], options: Options) -> An
                     graph,
                     static,
                     lambda node, reason: on_host(node, reason, kind, options),
+                    lambda node: why_not_native(node, options.resolved_target),
                     {"kind": kind, "visible": visible},
                 )
 

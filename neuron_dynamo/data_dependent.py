@@ -1,7 +1,7 @@
 """Graphs with sizes or numbers that depend on data (nonzero, unique, item, boolean masks): cut into stages at the ops that make them.
 
-Such an op runs on the host (and is reported so), for no target's programs have dynamic shapes. What comes after it is compiled for the
-sizes that it made, once a size.
+No target's programs have dynamic shapes: such an op runs in a padded form (passes/padded.py), or on the host, and is reported so. What
+comes after it is compiled for the sizes that it made, once a size.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
+from neuron_dynamo.padded_stage import StageCompiler, op_stage
 from neuron_dynamo.passes.partition import mutates
 from neuron_dynamo.stored_fx import describe
 
@@ -39,9 +40,23 @@ def _makes_sizes(node: Node) -> bool:
     return bool(node.meta.get("unbacked_bindings"))
 
 
+def _taken_from(node: Node) -> Node | None:
+    """The op that makes sizes and of whose several results the node is one."""
+    source = node.args[0] if node.target is operator.getitem else None
+    return source if isinstance(source, Node) and _makes_sizes(source) else None
+
+
+def _of_new_size(node: Node) -> bool:
+    return _makes_sizes(node) or _taken_from(node) is not None
+
+
+def _taking(indices: list[Any]) -> Compiled:
+    return lambda values: [values[0][index] for index in indices]
+
+
 @dataclass(frozen=True)
 class Stage:
-    """What runs between two cuts: takes and gives values by the node that made them. Either a compiled graph or one host op."""
+    """What runs between two cuts: takes and gives values by the node that made them. Either a compiled graph or one op that makes sizes."""
 
     takes: tuple[Node, ...]
     gives: tuple[Node, ...]
@@ -55,7 +70,7 @@ class StagedGraph:
         self,
         gm: GraphModule,
         compile_any: Callable[[GraphModule], Compiled],
-        on_host: Callable[[Node, str], None],
+        compiler: StageCompiler,
         about: Mapping[str, Any] | None = None,
     ) -> None:
         self._boxed_call = True
@@ -63,7 +78,7 @@ class StagedGraph:
         self._inputs = [n for n in gm.graph.nodes if n.op == "placeholder"]
         (output,) = (n for n in gm.graph.nodes if n.op == "output")
         self._output = output.args[0]
-        self._stages = _stages(gm, compile_any, on_host)
+        self._stages = _stages(gm, compile_any, compiler)
 
     def __call__(self, inputs: list[Any]) -> list[Any]:
         values: dict[Node, Any] = dict(zip(self._inputs, inputs, strict=True))
@@ -90,18 +105,20 @@ def describe_symbolic(gm: GraphModule, about: Mapping[str, Any] | None, *, stage
         raise NotRestorable(str(error)) from error
 
 
-def _stages(gm: GraphModule, compile_any: Callable[[GraphModule], Compiled], on_host: Callable[[Node, str], None]) -> list[Stage]:
+def _stages(gm: GraphModule, compile_any: Callable[[GraphModule], Compiled], compiler: StageCompiler) -> list[Stage]:
     levels = _levels(gm)
     last = max(levels.values(), default=0)
     stages: list[Stage] = []
     for level in range(last + 1):
         members = [n for n in gm.graph.nodes if levels.get(n) == level]
-        compiled = [n for n in members if not _makes_sizes(n)]
+        compiled = [n for n in members if not _of_new_size(n)]
         if any(n.op == "call_function" for n in compiled):
             stages.append(_compiled_stage(gm, compiled, compile_any))
         for node in (n for n in members if _makes_sizes(n)):
-            on_host(node, "what it makes has a size, or is a number, that depends on data")
-            stages.append(_host_stage(gm, node))
+            takes, run = op_stage(gm, node, compiler)
+            stages.append(Stage(takes, (node,), run))
+            if taken := [n for n in members if _taken_from(n) is node]:
+                stages.append(Stage((node,), tuple(taken), _taking([n.args[1] for n in taken])))
     return stages
 
 
@@ -109,8 +126,10 @@ def _levels(gm: GraphModule) -> dict[Node, int]:
     """The stage of each node: one more than that of any op it depends on that makes sizes. Writes into inputs come after every read."""
     levels: dict[Node, int] = {}
     for node in gm.graph.nodes:
-        if node.op == "call_function":
-            levels[node] = max((levels[n] + _makes_sizes(n) for n in node.all_input_nodes if n in levels), default=0)
+        if (maker := _taken_from(node)) is not None:
+            levels[node] = levels[maker]
+        elif node.op == "call_function":
+            levels[node] = max((levels[n] + _of_new_size(n) for n in node.all_input_nodes if n in levels), default=0)
     last = max(levels.values(), default=0)
     writes = [node for node in levels if mutates(node)]
     if any(_makes_sizes(node) and level == last for node, level in levels.items()):
@@ -135,15 +154,3 @@ def _compiled_stage(gm: GraphModule, members: list[Node], compile_any: Callable[
     stage = GraphModule(gm, graph)
     stage.graph.lint()
     return Stage(tuple(takes), tuple(gives), compile_any(stage))
-
-
-def _host_stage(gm: GraphModule, node: Node) -> Stage:
-    takes = tuple(n for n in node.all_input_nodes if n.op != "get_attr")
-    attributes = {n: operator.attrgetter(str(n.target))(gm) for n in node.all_input_nodes if n.op == "get_attr"}
-
-    def run(values: list[Any]) -> list[Any]:
-        given = {**attributes, **dict(zip(takes, values, strict=True))}
-        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), given.__getitem__)
-        return [node.target(*args, **kwargs)]  # type: ignore[operator]
-
-    return Stage(takes, (node,), run)

@@ -16,6 +16,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from neuron_dynamo.data_dependent import StagedGraph, describe_symbolic, is_data_dependent
+from neuron_dynamo.padded_stage import StageCompiler
 from neuron_dynamo.stored_fx import rebuild
 
 Compiled = Callable[[list[Any]], list[Any]]
@@ -25,30 +26,37 @@ def compile_any(
     gm: GraphModule,
     compile_static: Callable[[GraphModule, bool], Compiled],
     on_host: Callable[[Node, str], None],
+    why_not_native: Callable[[Node], str | None],
     about: Mapping[str, Any] | None = None,
 ) -> Compiled:
     """`compile_static(gm, False)` where all sizes are concrete, else a callable that does it per shape.
 
     A graph whose sizes depend on data is cut into stages of which each is compiled so. The flag tells that every output of the given graph
-    is to have eager's strides, as between stages. `on_host` hears of each op that runs between stages, and why. `about` is JSON-able
-    and goes with the graph's description: what the caller needs to make the same two functions in another process.
+    is to have eager's strides, as between stages. `on_host` hears of each op that eager PyTorch runs between stages, and why;
+    `why_not_native` tells why a node of static shapes has no lowering. `about` is JSON-able
+    and goes with the graph's description: what the caller needs to make the same functions in another process.
     """
     if is_data_dependent(gm):
-        return StagedGraph(gm, lambda stage: _per_shape(stage, lambda static: compile_static(static, True)), on_host, about)
+        compiler = StageCompiler(lambda static: compile_static(static, True), on_host, why_not_native)
+        return StagedGraph(gm, lambda stage: _per_shape(stage, compiler.compile_static), compiler, about)
     if is_symbolic(gm):
         return SpecialisedGraph(gm, lambda static: compile_static(static, False), about)
     return compile_static(gm, False)
 
 
 def restore_any(
-    state: dict[str, Any], compile_static: Callable[[GraphModule, bool], Compiled], on_host: Callable[[Node, str], None]
+    state: dict[str, Any],
+    compile_static: Callable[[GraphModule, bool], Compiled],
+    on_host: Callable[[Node, str], None],
+    why_not_native: Callable[[Node], str | None],
 ) -> SpecialisedGraph | StagedGraph:
     """The graph that `to_state` of one of the two described. Raises ValueError where this process lacks an op."""
     gm = rebuild(state["nodes"])
     if not state["staged"]:
         return SpecialisedGraph(gm, lambda static: compile_static(static, False), state["about"])
     # Whether a stage is symbolic is not described: a static one is specialised too, at its first call.
-    return StagedGraph(gm, lambda stage: SpecialisedGraph(stage, lambda static: compile_static(static, True)), on_host, state["about"])
+    compiler = StageCompiler(lambda static: compile_static(static, True), on_host, why_not_native)
+    return StagedGraph(gm, lambda stage: SpecialisedGraph(stage, compiler.compile_static), compiler, state["about"])
 
 
 def _per_shape(gm: GraphModule, compile_static: Callable[[GraphModule], Compiled]) -> Compiled:

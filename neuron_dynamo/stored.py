@@ -77,6 +77,7 @@ def _symbolic(state: dict[str, Any], options: Options) -> LiveGraph:
     """A graph that is specialised as it is called; each specialisation is compiled like any other, and so comes out of the cache."""
     from neuron_dynamo.compile import compile_graph, on_host
     from neuron_dynamo.dynamic import restore_any
+    from neuron_dynamo.lowering.support import why_not_native
 
     kind, visible = state["about"]["kind"], state["about"]["visible"]
     try:
@@ -84,6 +85,7 @@ def _symbolic(state: dict[str, Any], options: Options) -> LiveGraph:
             state,
             lambda graph, everything: compile_graph(graph, kind, options, sys.maxsize if everything else visible),
             lambda node, reason: on_host(node, reason, kind, options),
+            lambda node: why_not_native(node, options.resolved_target),
         )
     except (ValueError, LookupError, AttributeError) as error:
         raise NotRestorable(str(error)) from error

@@ -1,4 +1,4 @@
-"""Graphs whose sizes depend on data: right for every size, native around the op that makes them."""
+"""Graphs whose sizes depend on data: right for every size, native around the op that makes them, and within it if it has a padded form."""
 
 from collections.abc import Callable
 
@@ -66,12 +66,19 @@ def test_backward_through_a_mask() -> None:
 
 def test_the_op_is_reported_and_refused_where_fallback_is_an_error() -> None:
     before = len(neuron_dynamo.reports())
-    torch.compile(mask, backend="neuron", fullgraph=True)(torch.ones(3))
+    torch.compile(repeated, backend="neuron", fullgraph=True)(torch.ones(3))
     host = [op for graph in neuron_dynamo.reports()[before:] for op in graph.ops if op.placement == "host"]
-    assert [op.name for op in host] == ["aten.index.Tensor"] and host[0].source is not None
+    assert [op.name for op in host] == ["aten.repeat_interleave.Tensor"] and host[0].source is not None
     torch._dynamo.reset()
     with pytest.raises(BackendCompilerFailed, match=r"ND010[\s\S]*depends on data[\s\S]*test_data_dependent"):
-        torch.compile(mask, backend="neuron", fullgraph=True, options={"fallback": "error"})(torch.ones(3))
+        torch.compile(repeated, backend="neuron", fullgraph=True, options={"fallback": "error"})(torch.ones(3))
+
+
+def test_an_op_with_a_padded_form_is_no_fallback() -> None:
+    compiled = torch.compile(unique, backend="neuron", fullgraph=True, options={"fallback": "error"})
+    before = len(neuron_dynamo.reports())
+    torch.testing.assert_close(compiled(torch.tensor([3.0, -1.0, 1.0])), torch.tensor([2.0, 6.0]))
+    assert {op.placement for graph in neuron_dynamo.reports()[before:] for op in graph.ops} == {"native"}
 
 
 def test_reading_a_number_is_no_fallback() -> None:
