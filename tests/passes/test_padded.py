@@ -100,7 +100,7 @@ def test_through_the_backend_it_is_native_at_any_size() -> None:
         for mine, theirs in zip(compiled(x), model(x), strict=True):
             torch.testing.assert_close(mine, theirs)
             assert mine.stride() == theirs.stride()
-    assert [graph.host for graph in neuron_dynamo.reports()[before:]] == [0]
+    assert not any(graph.host for graph in neuron_dynamo.reports()[before:])
 
 
 def test_undefined_data_is_left_to_eager() -> None:
