@@ -12,7 +12,7 @@ from neuron_dynamo.options import Options
 
 if TYPE_CHECKING:
     from neuron_dynamo.inspection import Report
-    from neuron_dynamo.report import GraphReport, OpReport
+    from neuron_dynamo.report import FusionReport, GraphReport, OpReport
 
 _TEXTS = ("fx", "stablehlo", "hlo")
 
@@ -57,7 +57,8 @@ def _graph_json(graph: GraphReport) -> dict[str, Any]:
         for op in graph.ops
     ]
     facts = {"key": graph.key, "cache": graph.cache, "timings": dict(graph.timings)}
-    return {"name": graph.name, "kind": graph.kind, **facts, "ops": ops, **texts}
+    fusions = [dataclasses.asdict(fusion) for fusion in graph.fusions]
+    return {"name": graph.name, "kind": graph.kind, **facts, "ops": ops, "fusions": fusions, **texts}
 
 
 def _print_texts(report: Report, name: str) -> None:
@@ -94,6 +95,21 @@ def _print_graph(graph: GraphReport) -> None:
         source = next((str(op.source) for op in members if op.source), "")
         ops.add_row(name, str(len(members)), Text(placement, "yellow" if placement == "host" else "green"), Text(reason), Text(source))
     out.print(ops)
+    if graph.fusions:
+        _print_fusions(graph)
     stages = ", ".join(f"{stage} {seconds:.3f} s" for stage, seconds in graph.timings.items())
     if stages:
         out.print(stages, markup=False)
+
+
+def _print_fusions(graph: GraphReport) -> None:
+    from rich.text import Text
+
+    fusions = table("fusion", "count>", "why not", "first source line")
+    groups: dict[tuple[str, str], list[FusionReport]] = {}
+    for fusion in graph.fusions:
+        groups.setdefault((fusion.name, fusion.reason), []).append(fusion)
+    for (name, reason), members in groups.items():
+        source = next((str(fusion.source) for fusion in members if fusion.source), "")
+        fusions.add_row(name, str(len(members)), Text(reason), Text(source))
+    console().print(fusions)

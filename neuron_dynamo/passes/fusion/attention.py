@@ -16,7 +16,7 @@ from neuron_dynamo.passes.fusion.region import Match, Miss, with_what_is_between
 
 aten = torch.ops.aten
 _NAME = "attention"
-_PRODUCTS = (aten.bmm.default,)
+_PRODUCTS = (aten.bmm.default, aten.mm.default)
 _SCALED = (aten.mul.Tensor, aten.div.Tensor, aten.mul.Scalar, aten.div.Scalar)
 _MASKED = (aten.add.Tensor, aten.where.self, aten.masked_fill.Scalar, aten.masked_fill.Tensor)
 _BETWEEN = 8
@@ -29,10 +29,9 @@ def attention(node: Any) -> Match | Miss | None:
         return _backward(node)
     if not calls(node, aten._softmax.default) or not is_last_dim(node.args[1], len(shape(node))):
         return None
-    above = _up(node.args[0], masks=True)
+    above, below = _up(node.args[0], masks=True), _down(node)
     if above is None:
-        return Miss(_NAME, node, "the scores are no matrix product, scaled and masked")
-    below = _down(node)
+        return Miss(_NAME, node, "the scores are no matrix product, scaled and masked") if below else None
     if not below:
         return Miss(_NAME, node, "the probabilities do not go into a matrix product")
     operands = (*above[-1].all_input_nodes, *below[0][-1].all_input_nodes[1:])
@@ -41,10 +40,9 @@ def attention(node: Any) -> Match | Miss | None:
 
 def _backward(node: Any) -> Match | Miss | None:
     """From the products with the value and the incoming gradient to the gradients of query and key."""
-    above = _up(node.args[0], masks=False)
+    above, below = _up(node.args[0], masks=False), _down(node)
     if above is None:
-        return Miss(f"{_NAME}_backward", node, "the gradient of the probabilities is no matrix product")
-    below = _down(node)
+        return None
     if not below:
         return Miss(f"{_NAME}_backward", node, "the gradient of the scores does not go into a matrix product")
     nodes = dict.fromkeys((*above, node, *(n for way in below for n in way)))

@@ -142,7 +142,8 @@ def test_whole_ops() -> None:
         (lambda x: x * torch.rsqrt(x.abs().mean(-1, keepdim=True) + 1e-6), "rms_norm", "no square"),
         (lambda x: (x + 1) * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6), "rms_norm", "something else"),
         (lambda x: torch.cat((-x[:, 3:], x[:, :3]), -1) * x + x * 2, "rotary_embedding", "not the halves"),
-        (lambda x: torch.softmax(x @ x.T, -1).sum(), "attention", "the scores are no matrix product"),
+        (lambda x: torch.softmax(x.exp(), -1) @ x, "attention", "the scores are no matrix product"),
+        (lambda x: torch.softmax(x @ x.T, -1).sum(), "attention", "do not go into a matrix product"),
     ],
 )
 def test_near_misses_say_why(function: Function, name: str, reason: str) -> None:
