@@ -165,7 +165,7 @@ def aot_fingerprint(options: Options, compiler: Compiler) -> str:
     """SHA-256 (hex) over all of ours that decides what a Dynamo graph is compiled to: options, target, compiler, versions, sources;
     and over the rules that the user registered."""
     key = program_key("", options.resolved_target, options, compiler)
-    described = [key.to_json(), options.fallback, options.rng, package_digest(), custom.fingerprint()]
+    described = [key.to_json(), options.fallback, options.rng, options.fusions, package_digest(), custom.fingerprint()]
     return hashlib.sha256(json.dumps(described).encode()).hexdigest()
 
 
