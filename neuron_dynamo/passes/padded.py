@@ -6,12 +6,14 @@ Definitions: aten/src/ATen/native/Unique.cpp, TensorAdvancedIndexing.cpp, with t
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 aten = torch.ops.aten
 
@@ -120,7 +122,7 @@ def _unique_consecutive_result(
 
 def _slices(size: int, made: Sequence[Tensor], x: Tensor, dim: int, *_: bool, **__: bool) -> tuple[Tensor, Tensor, Tensor]:
     values, inverse, counts = made
-    shaped = _cut(values, size).movedim(0, dim) if x.numel() else torch.empty(x.shape, dtype=x.dtype)
+    shaped = _cut(values, size).movedim(0, dim) if x.numel() else x.new_zeros(x.shape)
     return shaped, inverse, _cut(counts, size)
 
 
@@ -238,3 +240,18 @@ _FORMS: Mapping[Any, Padded] = {
     aten.masked_select.default: Padded(_masked_select, _masked_select_result, _not_bool),
     aten.index.Tensor: Padded(_index, _index_result, _not_one_mask),
 }
+
+
+def empty_unique_decompositions() -> dict[Any, Callable[..., Any]]:
+    """Op overload -> decomposition for the one case whose sizes PyTorch knows when it traces: that there are no elements."""
+    return {
+        op: functools.partial(_of_nothing, _FORMS[op])
+        for op in (aten._unique2.default, aten.unique_dim.default, aten.unique_consecutive.default)
+    }
+
+
+def _of_nothing(form: Padded, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    if not statically_known_true(x.numel() == 0) or form.why_not(x, *args, **kwargs) is not None:
+        return NotImplemented
+    *made, _ = form.compute(x, *args, **kwargs)
+    return form.finish(0, made, x, *args, **kwargs)

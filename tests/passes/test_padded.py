@@ -107,3 +107,14 @@ def test_undefined_data_is_left_to_eager() -> None:
     compiled = torch.compile(lambda x: torch.unique(x, dim=0), backend="neuron", fullgraph=True)
     for x in (torch.tensor([[1.0, 0.0], [1.0, 0.0]]), torch.tensor([[NAN, 2.0], [1.0, 0.0]])):
         torch.testing.assert_close(compiled(x), torch.unique(x, dim=0), equal_nan=True)
+
+
+@pytest.mark.parametrize("x", [torch.zeros(3, 0), torch.zeros(0, dtype=torch.bool)], ids=str)
+def test_of_nothing_it_is_native(x: torch.Tensor) -> None:
+    def model(x: torch.Tensor) -> list[torch.Tensor]:
+        of_dim = [f(x, return_inverse=True, dim=x.ndim - 1) for f in (torch.unique, torch.unique_consecutive)]
+        return [*torch.unique(x, return_counts=True), *of_dim[0], *of_dim[1]]
+
+    compiled = torch.compile(model, backend="neuron", fullgraph=True, options={"fallback": "error"})
+    for mine, theirs in zip(compiled(x), model(x), strict=True):
+        torch.testing.assert_close(mine, theirs)
