@@ -20,7 +20,7 @@ from neuron_dynamo.passes.histograms import histogram_decompositions
 from neuron_dynamo.passes.linear_algebra import linear_algebra_decompositions
 from neuron_dynamo.passes.linear_cross_entropy import linear_cross_entropy_decompositions
 from neuron_dynamo.passes.margin_losses import margin_loss_decompositions
-from neuron_dynamo.passes.padded import empty_unique_decompositions
+from neuron_dynamo.passes.padded import empty_decompositions
 from neuron_dynamo.passes.ranges import range_decompositions
 from neuron_dynamo.passes.segments import segment_decompositions
 from neuron_dynamo.passes.trilinear import trilinear_decompositions
@@ -62,6 +62,6 @@ def decomposition_table() -> dict[Any, Callable[..., Any]]:
     table.update(trilinear_decompositions())
     table.update(histogram_decompositions())
     table.update(fused_optimizer_decompositions())
-    table.update(empty_unique_decompositions())
+    table.update(empty_decompositions())
     taken = {*registry.registered(), *_WHOLE} - custom.taken()
     return {op: function for op, function in table.items() if op not in taken}

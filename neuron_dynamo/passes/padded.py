@@ -176,6 +176,8 @@ def _empty_runs(x: Tensor, return_inverse: bool = False, return_counts: bool = F
 
 
 def _nonzero(x: Tensor) -> tuple[Tensor, ...]:
+    if not x.numel():
+        return torch.zeros((x.ndim, 0), dtype=torch.int64), torch.zeros((), dtype=torch.int64)
     positions, size = _positions((x != 0).reshape(-1))
     coordinates = []
     for length in reversed(x.shape):
@@ -185,11 +187,16 @@ def _nonzero(x: Tensor) -> tuple[Tensor, ...]:
 
 
 def _nonzero_result(size: int, made: Sequence[Tensor], x: Tensor) -> Tensor:
-    return torch.empty_strided((size, x.ndim), (1, size), dtype=torch.int64).copy_(made[0][:, :size].t())
+    (coordinates,) = made
+    if size != coordinates.shape[1]:
+        coordinates = coordinates[:, :size].clone(memory_format=torch.contiguous_format)
+    return coordinates.t()
 
 
 def _masked_select(x: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
     x, mask = torch.broadcast_tensors(x, mask)  # type: ignore[no-untyped-call]
+    if not x.numel():
+        return x.new_zeros(0), torch.zeros((), dtype=torch.int64)
     positions, size = _positions(mask.reshape(-1))
     return _rows(x.reshape(-1), positions), size
 
@@ -242,12 +249,10 @@ _FORMS: Mapping[Any, Padded] = {
 }
 
 
-def empty_unique_decompositions() -> dict[Any, Callable[..., Any]]:
+def empty_decompositions() -> dict[Any, Callable[..., Any]]:
     """Op overload -> decomposition for the one case whose sizes PyTorch knows when it traces: that there are no elements."""
-    return {
-        op: functools.partial(_of_nothing, _FORMS[op])
-        for op in (aten._unique2.default, aten.unique_dim.default, aten.unique_consecutive.default)
-    }
+    known = (aten._unique2.default, aten.unique_dim.default, aten.unique_consecutive.default, aten.nonzero.default)
+    return {op: functools.partial(_of_nothing, _FORMS[op]) for op in known}
 
 
 def _of_nothing(form: Padded, x: Tensor, *args: Any, **kwargs: Any) -> Any:

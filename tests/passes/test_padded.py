@@ -113,7 +113,7 @@ def test_undefined_data_is_left_to_eager() -> None:
 def test_of_nothing_it_is_native(x: torch.Tensor) -> None:
     def model(x: torch.Tensor) -> list[torch.Tensor]:
         of_dim = [f(x, return_inverse=True, dim=x.ndim - 1) for f in (torch.unique, torch.unique_consecutive)]
-        return [*torch.unique(x, return_counts=True), *of_dim[0], *of_dim[1]]
+        return [*torch.unique(x, return_counts=True), *of_dim[0], *of_dim[1], x.nonzero()]
 
     compiled = torch.compile(model, backend="neuron", fullgraph=True, options={"fallback": "error"})
     for mine, theirs in zip(compiled(x), model(x), strict=True):
