@@ -17,6 +17,7 @@ import os
 import platform
 import re
 import shlex
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -62,6 +63,9 @@ class _Client:
             xla_client: Any = importlib.import_module("jaxlib.xla_client")
             # Asynchronous dispatch could still read an input after the call returned.
             self.client = xla_client.make_cpu_client(asynchronous=False)
+        if "jax" not in sys.modules:
+            # Else every array and executable refers to the code of the whole Python stack, which keeps what Dynamo compiled alive.
+            jax.set_tracebacks_enabled(False)
         self.jax = jax
         self.device = self.client.local_devices()[0]
         self.devices = [self.device]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import gc
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -441,3 +443,19 @@ def test_new_shapes_from_several_threads() -> None:
     for thread in threads:
         thread.join()
     assert not wrong, wrong[0]
+
+
+def test_a_dropped_model_takes_its_programs_along() -> None:
+    """Neither Dynamo's functions nor our graphs outlive the model, once Dynamo is reset."""
+
+    def compiled_functions() -> int:
+        return sum(name.startswith("__compiled_fn") for m in list(sys.modules.values()) for name in list(getattr(m, "__dict__", ())))
+
+    gc.collect()
+    before = compiled_functions()
+    for _ in range(3):
+        with torch.no_grad():
+            torch.compile(torch.nn.Linear(4, 4), backend="neuron")(torch.randn(2, 4))
+    torch._dynamo.reset()
+    gc.collect()
+    assert compiled_functions() <= before
