@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,3 +27,26 @@ def own_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     torch.manual_seed(0)
     yield
     torch._dynamo.reset()
+
+
+SAMPLED = (
+    "tests/lowering/ops/",
+    "tests/lowering/test_databases.py",
+    "tests/lowering/test_higher_order.py",
+    "tests/models/",
+    "tests/features/",
+)
+"""Where the suite runs every second variant of a parametrized test; the others are of the sweep, as tools/op_coverage and tools/zoo are."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    variants: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item.nodeid.startswith(SAMPLED) and "[" in item.nodeid and item.get_closest_marker("sweep") is None:
+            variants[item.nodeid.partition("[")[0]].append(item)
+    for alike in variants.values():
+        # By a digest of the name: the same ones in every run, and no order of the parameters decides.
+        alike.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
+        for item in alike[(len(alike) + 1) // 2 :]:
+            item.add_marker(pytest.mark.sweep)
