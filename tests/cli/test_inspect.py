@@ -75,7 +75,7 @@ def test_json(calls: list[tuple[Any, ...]], capsys: pytest.CaptureFixture[str]) 
     assert graph["timings"] == GRAPH.timings
     source = {"file": "model.py", "line": 12, "module": "layers.0[x]", "code": "return x.sort()"}
     assert graph["ops"][2] == {"name": "aten.sort.default", "placement": "host", "reason": "no [rule]", "source": source}
-    assert graph.keys() == {"name", "kind", "key", "cache", "timings", "ops", "fx", "stablehlo", "hlo"}
+    assert graph.keys() == {"name", "kind", "key", "cache", "timings", "ops", "fusions", "fx", "stablehlo", "hlo"}
 
 
 def test_show_prints_the_text_alone(calls: list[tuple[Any, ...]], capsys: pytest.CaptureFixture[str]) -> None:
