@@ -1,4 +1,5 @@
 import os
+import re
 import time
 from pathlib import Path
 
@@ -49,7 +50,8 @@ def test_least_recently_used_go_first(local):
 def test_age(local):
     fill(local, {"a": 100, "b": 4000})
     outcome = collect(local.root, max_age=1000)
-    assert [item.reason for item in outcome.removed] == ["not used for 4000 s"]
+    [item] = outcome.removed
+    assert re.fullmatch(r"not used for 4\d\d\d s", item.reason)  # a busy machine adds some
     assert present(local, *"ab") == "a"
     assert collect(local.root, max_age=0).after == 0
 

@@ -223,6 +223,7 @@ def test_compiling_does_not_begin_before_the_remote_has_answered(tmp_path):
         thread = threading.Thread(target=lambda: found.append(cache.obtain(key(), "", lambda: pytest.fail("compiled"))))
         thread.start()
         while not script.calls:
+            assert thread.is_alive()
             time.sleep(0.01)
         time.sleep(0.2)
         assert not found

@@ -124,7 +124,6 @@ def test_no_marks_where_there_can_be_none(tmp_path, monkeypatch):
         pass
     assert marks(tmp_path) == []
     monkeypatch.undo()
-    LocalStore(tmp_path)
     compiler = Double()
     obtain(compiler, 0, options(tmp_path / "on"))
     before = sorted((tmp_path / "on").rglob("*"))

@@ -254,6 +254,7 @@ def test_slow_remote_is_waited_for(script):
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(RemoteLevel(store, True).read, key())
         while script.calls[-1] != "read":
+            assert not answer.done()
             time.sleep(0.01)
         assert not answer.done()
         script.gate.set()

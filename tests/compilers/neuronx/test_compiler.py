@@ -6,7 +6,6 @@ import os
 import shlex
 import shutil
 import threading
-import time
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,8 +17,9 @@ import torch
 from neuron_dynamo.cache import program_key, store
 from neuron_dynamo.compile import obtain
 from neuron_dynamo.compilers import compiler_for
-from neuron_dynamo.compilers.neuronx import EmulatingCompiler, NeuronxCompiler
+from neuron_dynamo.compilers.neuronx import EmulatingCompiler, NeuronxCompiler, process
 from neuron_dynamo.compilers.neuronx.artifact import NeuronArtifact, neff_trouble, unpack
+from neuron_dynamo.compilers.neuronx.progress import Progress
 from neuron_dynamo.errors import (
     CacheMissError,
     CompilerError,
@@ -33,6 +33,7 @@ from neuron_dynamo.lowering.hlo import emit
 from neuron_dynamo.lowering.program import OpSource, Program
 from neuron_dynamo.options import Options
 from neuron_dynamo.report import GraphReport
+from tests.compilers.neuronx.test_process import gone, time_flies
 from tests.doubles import neff_writer
 from tests.host_programs import program, spec
 
@@ -106,9 +107,11 @@ def test_run_on_the_host_without_a_device(options: Make, adding: Program) -> Non
     with pytest.warns(NoDeviceWarning, match=r"ND141: no Neuron device: programs that neuronx-cc 2\.27\S+ compiled for trn2 run on"):
         (result,) = executable([a, b])
     assert torch.equal(result, a + b)
-    executable([a, b])  # a second warning would be an error here
-    again = compiler.load(compiler.compile(adding).payload, adding.signature)
-    assert torch.equal(again([a, a])[0], a + a)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # it was said
+        executable([a, b])
+        again = compiler.load(compiler.compile(adding).payload, adding.signature)
+        assert torch.equal(again([a, a])[0], a + a)
 
 
 def test_never_on_the_host(options: Make, adding: Program) -> None:
@@ -260,23 +263,13 @@ def test_a_flood_of_words(options: Make, adding: Program, monkeypatch: pytest.Mo
 
 def test_a_compiler_that_hangs(options: Make, adding: Program, runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_NEURONX_CC_FAULT", "hang")
-    compiler = NeuronxCompiler(options(compiler_timeout=4))
+    compiler = NeuronxCompiler(options(compiler_timeout=5000))
+    pids = tmp_path / "runs.pid"
+    time_flies(lambda: pids.exists() and len(pids.read_text().split()) == 2, monkeypatch)
     with pytest.raises(CompilerError, match="the limit that option 'compiler_timeout' sets") as caught:
         compiler.compile(adding)
     assert caught.value.transient and not Path(runs()[0]["cwd"]).exists()
-    pids = (tmp_path / "runs.pid").read_text().split()
-
-    def sleeps(pid: str) -> bool:
-        try:
-            return "sleep" in Path(f"/proc/{pid}/cmdline").read_text()
-        except OSError:
-            return False
-
-    for _ in range(600):  # the killed take a moment to vanish
-        if not any(map(sleeps, pids)):
-            return
-        time.sleep(0.05)
-    pytest.fail("a process of the compiler outlives its time limit")
+    assert all(gone(int(pid)) for pid in pids.read_text().split())
 
 
 def test_a_scratch_folder_that_is_not_there(options: Make, adding: Program, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,25 +280,41 @@ def test_a_scratch_folder_that_is_not_there(options: Make, adding: Program, monk
     assert caught.value.transient and "TMPDIR" in caught.value.remedy
 
 
-def test_compiles_at_one_time(options: Make, adding: Program, runs) -> None:
+def test_compiles_at_one_time(options: Make, adding: Program, runs, monkeypatch: pytest.MonkeyPatch) -> None:
     """One slot: the second compile waits for the first, and both have directories of their own."""
     compiler = NeuronxCompiler(options(compiler_jobs=1))
+    second, running, seen, real = threading.Event(), [], [], process.run
+
+    def run(*args: object) -> process.Finished:
+        running.append(None)
+        seen.append(len(running))
+        if len(seen) == 1:
+            second.wait(120)  # until the other one waits, or runs as well
+        else:
+            second.set()
+        done = real(*args)  # type: ignore[arg-type]
+        running.pop()
+        return done
+
+    monkeypatch.setattr(process, "run", run)
+    monkeypatch.setattr(Progress, "wait", lambda self: second.set())
     threads = [threading.Thread(target=compiler.compile, args=(adding,)) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(120)
+    assert seen == [1, 1]
     assert len({run["cwd"] for run in runs()}) == 2 and all(run["files"] == ["module.hlo.pb"] for run in runs())
 
 
 def test_progress(options: Make, adding: Program, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("neuron_dynamo.compilers.neuronx.progress._QUIET", 3600.0)  # a busy machine may take the real two seconds
     NeuronxCompiler(options()).compile(adding)
-    quiet = capfd.readouterr().err
+    assert capfd.readouterr().err == ""
     monkeypatch.setattr("neuron_dynamo.compilers.neuronx.progress._QUIET", 0.0)
     NeuronxCompiler(options()).compile(adding)
     shown = capfd.readouterr().err
     assert "neuron_dynamo: neuronx-cc 2.27.5334.0+f702b353, trn2: " in shown and ": done after " in shown
-    assert "done" not in quiet or "2 s" in quiet  # a busy machine may take the two seconds
     monkeypatch.setenv("FAKE_NEURONX_CC_FAULT", "wordless")
     with pytest.raises(CompilerError):
         NeuronxCompiler(options()).compile(adding)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -32,6 +35,13 @@ def gone(pid: int) -> bool:
     while alive(pid) and time.monotonic() < deadline:
         time.sleep(0.05)
     return not alive(pid)
+
+
+def time_flies(ready: Callable[[], bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hours pass for `run` once it has looked at its clock after `ready`: so no time limit depends on the machine's speed."""
+    looks = itertools.count()
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + (10_000 if ready() and next(looks) else 0), sleep=time.sleep)
+    monkeypatch.setattr(process, "time", clock)
 
 
 def shell(script: str, folder: Path, **given: object) -> object:
@@ -61,15 +71,18 @@ def test_a_signal_is_told(tmp_path: Path) -> None:
     assert shell("kill -KILL $$", tmp_path).returncode == -signal.SIGKILL
 
 
-def test_time_out_ends_the_whole_group(tmp_path: Path) -> None:
-    done = shell(f"echo begun; sleep 600 & echo $! > child; {FOREVER}", tmp_path, timeout=0.5)
+def test_time_out_ends_the_whole_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    child = tmp_path / "child"
+    time_flies(lambda: child.exists() and child.read_text().endswith("\n"), monkeypatch)
+    done = shell(f"echo begun; sleep 600 & echo $! > child; {FOREVER}", tmp_path, timeout=5000)
     assert (done.timed_out, done.output) == (True, "begun\n") and done.returncode < 0
-    assert gone(int((tmp_path / "child").read_text()))
+    assert gone(int(child.read_text()))
 
 
 def test_a_group_that_ignores_the_request_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("neuron_dynamo.compilers.neuronx.process._GRACE", 0.2)
-    done = shell("trap '' TERM; while :; do sleep 1; done", tmp_path, timeout=0.3)
+    time_flies((tmp_path / "deaf").exists, monkeypatch)
+    done = shell("trap '' TERM; echo > deaf; while :; do sleep 1; done", tmp_path, timeout=5000)
     assert (done.timed_out, done.returncode) == (True, -signal.SIGKILL)
 
 
