@@ -456,6 +456,7 @@ def test_a_dropped_model_takes_its_programs_along() -> None:
     for _ in range(3):
         with torch.no_grad():
             torch.compile(torch.nn.Linear(4, 4), backend="neuron")(torch.randn(2, 4))
+    assert compiled_functions() > before, "of the last model, so that the count means something"
     torch._dynamo.reset()
     gc.collect()
     assert compiled_functions() <= before

@@ -83,8 +83,7 @@ def _top_level(graph: GraphReport) -> int:
 
 def _reason(fusion: FusionReport) -> str:
     """Without the names of nodes, which are counted through the graph."""
-    words = fusion.reason.split()
-    return "a node of another computation stands between its nodes" if "stands between its nodes" in fusion.reason else " ".join(words)
+    return "a node of another computation stands between its nodes" if "stands between its nodes" in fusion.reason else fusion.reason
 
 
 def line(row: Row) -> str:
@@ -106,9 +105,11 @@ def document(made: list[Row]) -> str:
 def main() -> None:
     made = []
     for name in sys.argv[1:] or zoo.names():
-        made += rows(name)
-        print(*map(line, made[-3:]), sep="\n", file=sys.stderr, flush=True)
-    PATH.write_text(document(made))
+        of_model = rows(name)
+        made += of_model
+        print(*map(line, of_model), sep="\n", file=sys.stderr, flush=True)
+    if not sys.argv[1:]:  # the rows of some models alone are no page
+        PATH.write_text(document(made))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ lifetimes, and that our numbers survive the way through it.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import functools
 import importlib
@@ -17,6 +18,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ import torch
 from neuron_dynamo import xla
 from neuron_dynamo.compilers.neuronx.emulation import host_form
 from neuron_dynamo.lowering.program import STABLEHLO_VERSION, Signature, TensorSpec
+from neuron_dynamo.runtime import nrt
 from neuron_dynamo.runtime.host import HostExecutable
 
 SOURCE = Path(__file__).with_name("libnrt.c")
@@ -223,6 +226,20 @@ def _types(text: str) -> list[torch.dtype]:
     import re
 
     return [_XLA_TYPES[name] for name in re.findall(r"([a-z]+\d*(?:e\d+m\d+(?:fn)?)?)\[", text)]
+
+
+@contextlib.contextmanager
+def as_in_a_new_process() -> Iterator[Double]:
+    """The double with nothing started; at the end the runtime is closed, nothing may be live, and the contract must have been kept."""
+    lib = double()
+    lib.reset()
+    yield lib
+    if nrt._runtime is not None:
+        nrt._runtime.close()
+        nrt._runtime = None
+    assert lib.live() == {"models": 0, "tensors": 0, "sets": 0, "infos": 0}
+    assert lib.device_bytes == 0
+    assert lib.violations() == ""
 
 
 @functools.cache

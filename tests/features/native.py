@@ -10,15 +10,9 @@ import torch
 
 import neuron_dynamo
 from neuron_dynamo.errors import FallbackWarning
+from tests.field.check import compiled, host_ops
 
-
-def host_ops() -> list[str]:
-    """Ops of all graphs of this test that ran on the host for want of a lowering."""
-    return [op.name for graph in neuron_dynamo.reports() for op in graph.ops if op.placement == "host"]
-
-
-def compiled(fn: Callable[..., Any], fullgraph: bool = True, dynamic: bool | None = None, **options: Any) -> Callable[..., Any]:
-    return torch.compile(fn, backend="neuron", fullgraph=fullgraph, dynamic=dynamic, options=options or None)
+__all__ = ["check_native", "compiled", "host_ops"]
 
 
 def check_native(fn: Callable[..., Any], *args: Any, host: tuple[str, ...] = (), **tolerances: float) -> Any:

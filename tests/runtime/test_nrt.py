@@ -21,7 +21,7 @@ from neuron_dynamo.errors import CompilerMissingError, ExecutionError, NeffError
 from neuron_dynamo.lowering.program import Program, Signature, TensorSpec
 from neuron_dynamo.runtime import nrt, residency
 from neuron_dynamo.runtime.nrt_executable import NrtExecutable, load
-from tests.doubles.libnrt import Double, c_compiler, double
+from tests.doubles.libnrt import Double, as_in_a_new_process, c_compiler
 from tests.doubles.neff import Tensor, of_program, write_neff
 from tests.host_programs import add, mlir_type, program, spec
 
@@ -30,18 +30,10 @@ pytestmark = pytest.mark.skipif(c_compiler() is None, reason="no C compiler (cc,
 
 @pytest.fixture
 def lib(monkeypatch: pytest.MonkeyPatch) -> Iterator[Double]:
-    """The double as in a new process; afterwards nothing may be live and the contract must have been kept."""
     for variable in ("NEURON_LOGICAL_NC_CONFIG", "NEURON_RT_VIRTUAL_CORE_SIZE", "NEURON_PLATFORM_TARGET_OVERRIDE"):
         monkeypatch.delenv(variable, raising=False)
-    lib = double()
-    lib.reset()
-    yield lib
-    if nrt._runtime is not None:
-        nrt._runtime.close()
-        nrt._runtime = None
-    assert lib.live() == {"models": 0, "tensors": 0, "sets": 0, "infos": 0}
-    assert lib.device_bytes == 0
-    assert lib.violations() == ""
+    with as_in_a_new_process() as lib:
+        yield lib
 
 
 def run_of(lib: Double, made: Program, resident: str = residency.EXACT) -> NrtExecutable:
@@ -180,8 +172,10 @@ def test_a_weight_is_sent_only_when_it_changes(lib: Double, shape: tuple[int, ..
     view = weight.detach().view(-1)
     view.zero_()
     changed("a view")
+    weight.data.copy_(torch.randn(shape))
+    changed("other values")
     if len(set(shape)) == 1:
-        weight.data = weight.data.copy_(torch.randn(shape)).T
+        weight.data = weight.data.T
         changed("the same memory in another order")
 
 
@@ -488,19 +482,23 @@ def test_errors_carry_the_runtimes_text(lib: Double) -> None:
     check(executable, torch.ones(2), weight)
 
 
-LOADING = ["nrt_load", "nrt_get_model_tensor_info", "nrt_allocate_tensor_set", "nrt_tensor_allocate", "nrt_add_tensor_to_tensor_set"]
+LOADING = {
+    "nrt_load": 1,
+    "nrt_get_model_tensor_info": 1,
+    "nrt_allocate_tensor_set": 2,
+    "nrt_tensor_allocate": 3,
+    "nrt_add_tensor_to_tensor_set": 3,
+}
+"""How often one load calls each."""
 
 
-@pytest.mark.parametrize("function", LOADING)
-@pytest.mark.parametrize("after", [0, 1, 2])
+@pytest.mark.parametrize(("function", "after"), [(function, after) for function, times in LOADING.items() for after in range(times)])
 def test_a_failing_load_leaks_nothing(lib: Double, function: str, after: int) -> None:
-    """A load calls some of these several times: each call in turn fails, and then the next load is a good one."""
+    """Each call in turn fails, and then the next load is a good one."""
     made = add(spec(64))
-    needed = {"nrt_load": 1, "nrt_get_model_tensor_info": 1, "nrt_allocate_tensor_set": 2}.get(function, 3)
-    if after < needed:
-        lib.fail(function, 4, after=after)
-        with pytest.raises(ExecutionError, match=r"NRT_RESOURCE \(4\)"):
-            run_of(lib, made)
+    lib.fail(function, 4, after=after)
+    with pytest.raises(ExecutionError, match=r"NRT_RESOURCE \(4\)"):
+        run_of(lib, made)
     assert lib.live() == {"models": 0, "tensors": 0, "sets": 0, "infos": 0}
     check(run_of(lib, made), torch.ones(64), torch.ones(64))
 

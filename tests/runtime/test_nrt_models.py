@@ -16,16 +16,13 @@ import transformers
 from torch import Tensor
 
 import neuron_dynamo
-from neuron_dynamo.errors import NoDeviceWarning
-from neuron_dynamo.runtime import nrt
 from tests.doubles.install import install_compiler
-from tests.doubles.libnrt import Double, c_compiler, double
+from tests.doubles.libnrt import Double, as_in_a_new_process, c_compiler
 
 pytestmark = [
     pytest.mark.skipif(c_compiler() is None, reason="no C compiler (cc, gcc, clang): the libnrt double cannot be built"),
     pytest.mark.filterwarnings("ignore::neuron_dynamo.errors.NoDeviceWarning"),
 ]
-assert issubclass(NoDeviceWarning, UserWarning)
 
 SIZES: dict[str, Any] = {"vocab_size": 64, "bos_token_id": 1, "eos_token_id": None, "pad_token_id": 0}
 STEPS = 20
@@ -36,14 +33,8 @@ GPT2 = transformers.GPT2Config(**SIZES, n_embd=32, n_layer=1, n_head=2, n_positi
 def lib(monkeypatch: pytest.MonkeyPatch) -> Iterator[Double]:
     for name in [name for name in os.environ if name.startswith(("NEURON_RT_", "NEURON_LOGICAL", "NEURON_CC", "NEURON_PLATFORM"))]:
         monkeypatch.delenv(name)
-    lib = double()
-    lib.reset()
-    yield lib
-    if nrt._runtime is not None:
-        nrt._runtime.close()
-        nrt._runtime = None
-    assert lib.live() == {"models": 0, "tensors": 0, "sets": 0, "infos": 0}
-    assert lib.violations() == ""
+    with as_in_a_new_process() as lib:
+        yield lib
 
 
 @pytest.fixture(scope="module")

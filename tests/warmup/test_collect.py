@@ -109,6 +109,7 @@ def test_data_dependent_python_mutation_and_symbolic_sizes(tmp_path: Path, monke
     torch.testing.assert_close(collected(tmp_path / "spool", job), expected, rtol=0, atol=0)
     assert set(compile_all(tmp_path / "spool")) == {"compiled"}
     torch.testing.assert_close(in_production(job, monkeypatch), expected)
+    assert [graph.timings for graph in neuron_dynamo.reports() if "load" in graph.timings]
     assert all("compile" not in graph.timings for graph in neuron_dynamo.reports())
 
 

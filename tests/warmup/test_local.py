@@ -70,10 +70,19 @@ def test_estimates_bound_how_many_run_at_once(tmp_path: Path, memory: int, most:
     assert log.read_text().count("begin") == 6 and 1 <= highest <= most
 
 
-def test_closing_ends_the_workers(tmp_path: Path) -> None:
+def test_closing_ends_the_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workers: list[WorkerProcess] = []
+
+    class Noted(WorkerProcess):
+        def __init__(self, limit: int = 0) -> None:
+            super().__init__(limit)
+            workers.append(self)
+
+    monkeypatch.setattr(local, "WorkerProcess", Noted)
     stream: Iterator[Outcome] = compile_locally([item(tmp_path, name) for name in ("fine", "hang")], 2, GIGABYTE * 100)
     assert next(stream).item.name == "fine"
     stream.close()  # would wait an hour if the other were left alone
+    assert workers and not any(worker.alive for worker in workers)
 
 
 def test_a_worker_ends_with_its_owner(tmp_path: Path) -> None:
