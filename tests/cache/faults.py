@@ -292,6 +292,8 @@ def fill_a_disk(talk: Talk, root: Path, size: int) -> tuple[str, list[str], list
         for number in range(6):
             cache.put(key(str(number)), artifact(bytes(size // 4)))
             levels.append(cache.lookup(key(str(number))).level)
+        cache.put(key("small"), artifact())
+    assert cache._local.read(key("small")) == artifact(), "what there is room for is still stored"
     whole = all(cache._local.read(found) is not None for found in cache._local.stored_keys())
     return kind, levels, texts, whole and not os.listdir(root / "cache" / "tmp")
 
