@@ -137,7 +137,7 @@ def markdown(table: dict[str, Any], target: str = "host") -> str:
         "",
         f"Made by `./tools/op_coverage{option} --write`; do not edit. {how}; nothing here ran on a Trainium device. Where it says so many",
         "cases of so many, the rest was not measured, and ops and dtypes that are missing were not either. `--first N` or `--all`",
-        "measures; the table is written from what the results file of that checkout holds.",
+        "measures; what the results file of a checkout holds then joins the table, and the rest of it stays.",
         "Letters: " + "; ".join(f"**{letter}** {text}" for letter, text in VERDICTS.items()) + ".",
         "",
         *summary(table),
