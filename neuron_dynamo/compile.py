@@ -70,7 +70,7 @@ def compile_graph(gm: GraphModule, kind: str, options: Options, visible: int) ->
     def native(segment: Segment, results: set[Node]) -> tuple[Executable, Sources, Results]:
         lowered, sources, made = _lower(gm, segment, results, options, outcome)
         program = lowered.program
-        executable, key, level = obtain(program, options, outcome) if eager is None else postpone(program, options)
+        executable, key, level = obtain(program, options, outcome) if eager is None else _postpone(program, options)
         keys.append(key)
         programs.append(program)
         outcome.programs.append(_program_report(lowered, level, key, options))
@@ -120,8 +120,18 @@ def _lower(
 def _program_report(lowered: Lowered, level: str, key: CacheKey | None, options: Options) -> ProgramReport:
     digest, cache_dir = key.digest if key is not None else "", str(options.cache_path) if options.cache != "off" else ""
     program = lowered.program
-    about = (lowered.level, key, lowered.key, cache_dir, lowered.graph, program.sources, program.signature.aliases)
-    return ProgramReport(digest, level, program.stablehlo, *about)
+    return ProgramReport(
+        key=digest,
+        cache=level,
+        program=program.stablehlo,
+        lowered=lowered.level,
+        cache_key=key,
+        program_key=lowered.key,
+        cache_dir=cache_dir,
+        graph=lowered.graph,
+        sources=program.sources,
+        aliases=program.signature.aliases,
+    )
 
 
 def _aliases(gm: GraphModule, sources: Sources, made: Results) -> tuple[tuple[int, int], ...]:
@@ -212,7 +222,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def postpone(program: Program, options: Options) -> tuple[Executable, CacheKey, str]:
+def _postpone(program: Program, options: Options) -> tuple[Executable, CacheKey, str]:
     """What stands for an executable of `program` in a run that only collects, with the key under which a job will look for it."""
     key = program_key(program.digest, options.resolved_target, options, compiler_for(options))
     return NotCompiled(program.signature), key, "miss"

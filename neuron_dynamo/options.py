@@ -7,21 +7,102 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import os
-import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from neuron_dynamo.errors import OptionError
+from neuron_dynamo.errors import InspectError, OptionError
 from neuron_dynamo.target import TARGET_NAMES, Target, get_target
+from neuron_dynamo.units import parse_size
+
+Parser = Callable[[Any, str], Any]
+"""Makes an option's value of what was given at a place that its error names. Raises OptionError."""
 
 
-def _option(default: Any, doc: str, *, choices: tuple[str, ...] = (), env: str = "") -> Any:
-    return field(default=default, metadata={"doc": doc, "choices": choices, "env": env})
+def _path(value: Any, where: str) -> str:
+    if not isinstance(value, (str, os.PathLike)) or not str(value):
+        raise OptionError(f"{where} is {value!r}", remedy="give a string or a path")
+    return os.fspath(value)
+
+
+def _lnc(value: Any, where: str) -> int:
+    if isinstance(value, bool) or not str(value).strip().isdigit():
+        raise OptionError(f"{where} is {value!r}", remedy="give a whole number, 1 or 2")
+    return int(value)
+
+
+def _arguments(value: Any, where: str) -> tuple[str, ...]:
+    if isinstance(value, str):
+        try:
+            return tuple(shlex.split(value))
+        except ValueError as error:
+            raise OptionError(f"{where} is {value!r}: {error}", remedy="quote it as a shell would") from error
+    if isinstance(value, (list, tuple, set, frozenset)) and all(isinstance(item, str) for item in value):
+        return tuple(value if isinstance(value, (list, tuple)) else sorted(value))
+    raise OptionError(f"{where} is {value!r}", remedy="give a string or a list of strings")
+
+
+def _paths(value: Any, where: str) -> tuple[str, ...]:
+    paths = value.split(os.pathsep) if isinstance(value, str) else value
+    if isinstance(paths, (list, tuple)) and all(isinstance(path, (str, os.PathLike)) for path in paths):
+        return tuple(os.fspath(path) for path in paths if str(path))
+    raise OptionError(f"{where} is {value!r}", remedy="give a list of paths")
+
+
+def _boolean(value: Any, where: str) -> bool:
+    if isinstance(value, bool):
+        return value
+    known = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}
+    if str(value).lower() not in known:
+        raise OptionError(f"{where} is {value!r}", remedy="give True or False")
+    return known[str(value).lower()]
+
+
+def _positive(kind: type[int] | type[float]) -> Parser:
+    def parse(value: Any, where: str) -> int | float:
+        try:
+            number = kind(str(value)) if not isinstance(value, bool) else kind(0)
+        except ValueError:
+            number = kind(0)
+        if not 0 < number < float("inf"):
+            raise OptionError(f"{where} is {value!r}", remedy=f"give a {'whole ' if kind is int else ''}number above 0")
+        return number
+
+    return parse
+
+
+def _json_object(value: Any, where: str) -> str:
+    """Canonical JSON text of an object given as such text or as a mapping; its values are kept out of the error, they may be secret."""
+    try:
+        data = json.loads(value) if isinstance(value, str) else dict(value)
+        if not isinstance(data, dict):
+            raise TypeError("not an object")
+        return json.dumps(data, sort_keys=True)
+    except (TypeError, ValueError) as error:
+        raise OptionError(f"{where} is no JSON object", remedy='give one such as {"anon": true}') from error
+
+
+def _bytes(value: Any, where: str) -> int | None:
+    """Bytes that a size means; None for `0` and `unlimited`."""
+    text = str(value).strip()
+    if text.lower() == "unlimited":
+        return None
+    try:
+        return parse_size(text) or None
+    except InspectError as error:
+        raise OptionError(f"{where} is {value!r}", remedy="give a size such as 500MB, 10GB or 8GiB, or 'unlimited'") from error
+
+
+def _size(value: Any, where: str) -> str:
+    _bytes(value, where)
+    return str(value)
+
+
+def _option(default: Any, doc: str, parse: Parser = _path, *, choices: tuple[str, ...] = (), env: str = "") -> Any:
+    return field(default=default, metadata={"doc": doc, "parse": parse, "choices": choices, "env": env})
 
 
 @dataclass(frozen=True)
@@ -34,20 +115,24 @@ class Options:
         choices=TARGET_NAMES,
         env="NEURON_DYNAMO_TARGET",
     )
-    lnc: int | None = _option(None, "logical NeuronCore configuration; the target's own by default", env="NEURON_LOGICAL_NC_CONFIG")
+    lnc: int | None = _option(None, "logical NeuronCore configuration; the target's own by default", _lnc, env="NEURON_LOGICAL_NC_CONFIG")
     compiler_args: tuple[str, ...] = _option(
-        (), "extra neuronx-cc arguments, a string (split as a shell does) or a list", env="NEURON_DYNAMO_COMPILER_ARGS"
+        (), "extra neuronx-cc arguments, a string (split as a shell does) or a list", _arguments, env="NEURON_DYNAMO_COMPILER_ARGS"
     )
     neuron_cc_flags: tuple[str, ...] = _option(
-        (), "the vendor's own variable: neuronx-cc arguments that come before `compiler_args`", env="NEURON_CC_FLAGS"
+        (), "the vendor's own variable: neuronx-cc arguments that come before `compiler_args`", _arguments, env="NEURON_CC_FLAGS"
     )
     compiler: str | None = _option(None, "path of neuronx-cc; by default it is looked up on PATH", env="NEURON_DYNAMO_COMPILER")
     compiler_timeout: float | None = _option(
-        None, "seconds after which one run of neuronx-cc is ended; no limit by default", env="NEURON_DYNAMO_COMPILER_TIMEOUT"
+        None,
+        "seconds after which one run of neuronx-cc is ended; no limit by default",
+        _positive(float),
+        env="NEURON_DYNAMO_COMPILER_TIMEOUT",
     )
     compiler_jobs: int | None = _option(
         None,
         "runs of neuronx-cc at one time on this machine, all processes together; by default one for every 16 GB of memory and 2 CPUs",
+        _positive(int),
         env="NEURON_DYNAMO_COMPILER_JOBS",
     )
     neuronx_cc_input: str = _option(
@@ -60,6 +145,7 @@ class Options:
         False,
         "hand fusions to neuronx-cc as its own custom calls (AwsNeuronRmsNorm, AwsNeuronSoftmax ...) instead of plain ops; their numerics "
         "are the vendor's",
+        _boolean,
         env="NEURON_DYNAMO_CUSTOM_CALLS",
     )
     emulate: str = _option(
@@ -125,11 +211,13 @@ class Options:
         "20GB",
         "how much the cache directory may hold, as in 500MB or 1.5TB (powers of 1000) or 8GiB; the least recently used entries go first; "
         "`0` and `unlimited` set no bound",
+        _size,
         env="NEURON_DYNAMO_CACHE_SIZE",
     )
     cache_layers: tuple[str, ...] = _option(
         (),
         "read-only cache directories below the writable one, nearest first: a list, or a string with ':' between them",
+        _paths,
         env="NEURON_DYNAMO_CACHE_LAYERS",
     )
     cache_remote: str | None = _option(
@@ -139,11 +227,15 @@ class Options:
         "on", "whether what is compiled here goes to the remote", choices=("on", "off"), env="NEURON_DYNAMO_CACHE_UPLOADS"
     )
     cache_remote_timeout: float = _option(
-        120.0, "seconds of silence after which the remote is left alone for a while", env="NEURON_DYNAMO_CACHE_REMOTE_TIMEOUT"
+        120.0,
+        "seconds of silence after which the remote is left alone for a while",
+        _positive(float),
+        env="NEURON_DYNAMO_CACHE_REMOTE_TIMEOUT",
     )
     cache_remote_options: str | None = _option(
         None,
         "what fsspec's driver is given, as a JSON object or a dict; credentials are better left to its own variables and files",
+        _json_object,
         env="NEURON_DYNAMO_CACHE_REMOTE_OPTIONS",
     )
     dump_dir: str | None = _option(None, "directory that receives every stage of every graph as text", env="NEURON_DYNAMO_DUMP_DIR")
@@ -165,9 +257,9 @@ class Options:
         for name, spec in fields.items():
             variable = spec.metadata["env"]
             if name in given and given[name] is not None:
-                values[name] = _checked(name, given[name], spec.metadata["choices"], f"option {name!r}")
+                values[name] = _checked(given[name], spec.metadata, f"option {name!r}")
             elif environ.get(variable):
-                values[name] = _checked(name, environ[variable], spec.metadata["choices"], f"environment variable {variable}")
+                values[name] = _checked(environ[variable], spec.metadata, f"environment variable {variable}")
         options = Options(**values)
         if options.lnc is not None:
             choices = get_target(options.target).lnc_choices
@@ -187,7 +279,7 @@ class Options:
     @property
     def cache_bytes(self) -> int | None:
         """`cache_size` in bytes, None where it sets no bound. Raises OptionError."""
-        return parse_size(self.cache_size, "option 'cache_size'")
+        return _bytes(self.cache_size, "option 'cache_size'")
 
     @property
     def cache_path(self) -> Path:
@@ -207,96 +299,11 @@ def collect_folder(environ: Mapping[str, str] | None = None) -> tuple[Path, str]
     return (Path(folder), environ.get("NEURON_DYNAMO_COLLECT_LABEL", "")) if folder else None
 
 
-def _checked(name: str, value: Any, choices: tuple[str, ...], where: str) -> Any:
-    if choices:
-        if value not in choices:
-            raise OptionError(f"{where} is {value!r}", remedy=f"valid values are {', '.join(map(repr, choices))}")
-        return value
-    if name == "lnc":
-        if isinstance(value, bool) or not str(value).strip().isdigit():
-            raise OptionError(f"{where} is {value!r}", remedy="give a whole number, 1 or 2")
-        return int(value)
-    if name == "custom_calls":
-        return _boolean(value, where)
-    if name in ("compiler_timeout", "compiler_jobs"):
-        return _positive(value, float if name == "compiler_timeout" else int, where)
-    if name in ("compiler_args", "neuron_cc_flags"):
-        if isinstance(value, str):
-            try:
-                return tuple(shlex.split(value))
-            except ValueError as error:
-                raise OptionError(f"{where} is {value!r}: {error}", remedy="quote it as a shell would") from error
-        if isinstance(value, (list, tuple, set, frozenset)) and all(isinstance(item, str) for item in value):
-            return tuple(value if isinstance(value, (list, tuple)) else sorted(value))
-        raise OptionError(f"{where} is {value!r}", remedy="give a string or a list of strings")
-    if name == "cache_layers":
-        paths = value.split(os.pathsep) if isinstance(value, str) else value
-        if isinstance(paths, (list, tuple)) and all(isinstance(path, (str, os.PathLike)) for path in paths):
-            return tuple(os.fspath(path) for path in paths if str(path))
-        raise OptionError(f"{where} is {value!r}", remedy="give a list of paths")
-    if name == "cache_remote_timeout":
-        return _seconds(value, where)
-    if name == "cache_remote_options":
-        return _json_object(value, where)
-    if name == "cache_size":
-        parse_size(value, where)
-        return str(value)
-    if not isinstance(value, (str, os.PathLike)) or not str(value):
-        raise OptionError(f"{where} is {value!r}", remedy="give a string or a path")
-    return os.fspath(value)
-
-
-def _boolean(value: Any, where: str) -> bool:
-    if isinstance(value, bool):
-        return value
-    known = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}
-    if str(value).lower() not in known:
-        raise OptionError(f"{where} is {value!r}", remedy="give True or False")
-    return known[str(value).lower()]
-
-
-def _positive(value: Any, kind: type[int] | type[float], where: str) -> int | float:
-    try:
-        number = kind(str(value)) if not isinstance(value, bool) else kind(0)
-    except ValueError:
-        number = kind(0)
-    if not 0 < number < float("inf"):
-        raise OptionError(f"{where} is {value!r}", remedy=f"give a {'whole ' if kind is int else ''}number above 0")
-    return number
-
-
-def _seconds(value: Any, where: str) -> float:
-    try:
-        seconds = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
-        seconds = math.nan
-    if not 0 < seconds < math.inf:
-        raise OptionError(f"{where} is {value!r}", remedy="give a number of seconds above 0")
-    return seconds
-
-
-def _json_object(value: Any, where: str) -> str:
-    """Canonical JSON text of an object given as such text or as a mapping; its values are kept out of the error, they may be secret."""
-    try:
-        data = json.loads(value) if isinstance(value, str) else dict(value)
-        if not isinstance(data, dict):
-            raise TypeError("not an object")
-        return json.dumps(data, sort_keys=True)
-    except (TypeError, ValueError) as error:
-        raise OptionError(f"{where} is no JSON object", remedy='give one such as {"anon": true}') from error
-
-
-_UNITS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)(b?)")
-
-
-def parse_size(value: Any, where: str) -> int | None:
-    """Bytes that a text such as `10GB`, `512MiB` or `1000` means; None for `0` and `unlimited`. Raises OptionError, naming `where`."""
-    text = str(value).strip().lower()
-    if text == "unlimited":
-        return None
-    match = _SIZE.fullmatch(text)
-    if isinstance(value, bool) or match is None or (match[3] and not match[2]):
-        raise OptionError(f"{where} is {value!r}", remedy="give a size such as 500MB, 10GB or 8GiB, or 'unlimited'")
-    number = float(match[1]) * (1024 if match[3] else 1000) ** _UNITS[match[2]]
-    return int(number) or None
+def _checked(value: Any, option: Mapping[str, Any], where: str) -> Any:
+    """`value` as the option whose metadata is `option` takes it. Raises OptionError."""
+    choices = option["choices"]
+    if not choices:
+        return option["parse"](value, where)
+    if value not in choices:
+        raise OptionError(f"{where} is {value!r}", remedy=f"valid values are {', '.join(map(repr, choices))}")
+    return value

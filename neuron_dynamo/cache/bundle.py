@@ -20,7 +20,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from neuron_dynamo.cache.entry import MANIFEST, MAX_MANIFEST, Artifact, BadEntry, decode_manifest, encode_entry, manifest_checksum
+from neuron_dynamo.cache.entry import (
+    MANIFEST,
+    MAX_ENTRY,
+    MAX_MANIFEST,
+    Artifact,
+    BadEntry,
+    decode_manifest,
+    encode_entry,
+    manifest_checksum,
+)
 from neuron_dynamo.cache.key import FORMAT, CacheKey
 from neuron_dynamo.cache.listing import Entry, cache_root, entries
 from neuron_dynamo.cache.local import LocalStore
@@ -31,8 +40,6 @@ if TYPE_CHECKING:
     from neuron_dynamo.report import GraphReport
 
 BUNDLE_FORMAT = 1
-MAX_ENTRY = 8 * 2**30
-"""Bytes of one entry beyond which a bundle is not believed: an entry is read as a whole."""
 
 _HEADER = "neuron_dynamo_bundle.json"
 _INDEX = "index.json"

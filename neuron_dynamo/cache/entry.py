@@ -23,7 +23,7 @@ MAX_MANIFEST = 16 * 2**20
 """Bytes of the longest manifest that is looked at."""
 
 MAX_ENTRY = 8 * 2**30
-"""Bytes of all files that a manifest may announce."""
+"""Bytes of all files that a manifest may announce: an entry is read as a whole."""
 
 Read = Callable[[str, int], bytes]
 """Returns a file of an entry by its name. One longer than the given number of bytes cannot be the right one, and need not be read."""

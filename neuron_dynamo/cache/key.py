@@ -34,7 +34,7 @@ class CacheKey:
 
     @property
     def kind(self) -> str:
-        """What lies under the key: "artifact" (of a compiler) or "program" (of the lowering)."""
+        """What lies under the key: "artifact" (of a compiler), "failure" (of one) or "program" (of the lowering)."""
         return dict(self.parts).get("kind", "artifact")
 
     @cached_property

@@ -30,7 +30,7 @@ DIGEST = re.compile(r"[0-9a-f]{64}")
 DRAFT = re.compile(r"[0-9a-f]{64}\.[0-9]+\.[0-9a-f]{12}")
 LOCK = re.compile(rf"(?:{DIGEST.pattern}|{DRAFT.pattern}|gc)\.lock")
 MARK = re.compile(r"[0-9a-f]{64}\.[0-9a-f]{12}")
-_VERSION = re.compile(r"v([0-9]+)")
+VERSION_FOLDER = re.compile(r"v([0-9]+)")
 
 
 def version_folder(root: Path) -> Path:
@@ -76,7 +76,7 @@ def known_versions(root: Path) -> list[Path]:
         names = os.listdir(root)
     except OSError:
         return []
-    return [root / name for name in sorted(names) if (match := _VERSION.fullmatch(name)) and int(match[1]) <= FORMAT]
+    return [root / name for name in sorted(names) if (match := VERSION_FOLDER.fullmatch(name)) and int(match[1]) <= FORMAT]
 
 
 def stated_format(folder: Path) -> int | None:

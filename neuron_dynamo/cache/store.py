@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +21,8 @@ from neuron_dynamo.cache.local import LocalStore
 from neuron_dynamo.cache.locks import PATIENCE, LocksUnavailable, Stalled, wait_for
 from neuron_dynamo.cache.memory import MemoryStore
 from neuron_dynamo.cache.remote_level import remote_for
-from neuron_dynamo.errors import CacheMissError, CacheWarning
+from neuron_dynamo.cache.trouble import warn_once
+from neuron_dynamo.errors import CacheMissError
 from neuron_dynamo.options import Options
 
 
@@ -41,7 +41,6 @@ class Lookup:
 _MISS = Lookup("miss", None)
 _lock = threading.Lock()
 _memory: dict[Path, MemoryStore] = {}
-_warned: set[tuple[Path, str]] = set()
 _refreshed: set[tuple[Path, str]] = set()
 _rejected: dict[tuple[Path, str], tuple[int, int] | None] = {}
 _borrowed: set[tuple[Path, str]] = set()
@@ -358,11 +357,7 @@ class Cache:
         self._warn_once("directory", f"{error}; artifacts are kept in memory alone")
 
     def _warn_once(self, subject: str, text: str) -> None:
-        with _lock:
-            if (self._local.root, subject) in _warned:
-                return
-            _warned.add((self._local.root, subject))
-        warnings.warn(f"ND130: cache directory {self._local.root}: {text}", CacheWarning, stacklevel=2)
+        warn_once(f"cache directory {self._local.root}", subject, text)
 
     def _miss_error(self, key: CacheKey, graph: str) -> CacheMissError:
         nearest = self.nearest(key)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,6 @@ from neuron_dynamo.cache.entry import BadEntry
 from neuron_dynamo.cache.key import FORMAT
 from neuron_dynamo.cache.listing import cache_root, entry_folders, read_entry
 from neuron_dynamo.options import Options
-
-_VERSION_FOLDER = re.compile(r"v([0-9]+)")
 
 
 @dataclass(frozen=True)
@@ -121,7 +118,7 @@ def _other_formats(root: Path) -> dict[int, Room]:
     found: dict[int, Room] = {}
     with contextlib.suppress(OSError):
         for path in root.iterdir():
-            match = _VERSION_FOLDER.fullmatch(path.name)
+            match = layout.VERSION_FOLDER.fullmatch(path.name)
             if match and int(match[1]) != FORMAT and path.is_dir():
                 found[int(match[1])] = Room(sum(1 for _ in path.glob("[0-9a-f][0-9a-f]/*")), folder_size(path))
     return found

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neuron_dynamo.cli.cache_explain import add_actions
+from neuron_dynamo.cli.option_flags import size, span
 from neuron_dynamo.cli.output import console, print_json, table
 from neuron_dynamo.errors import InspectError, NeuronDynamoError
-from neuron_dynamo.units import parse_size, parse_span, readable_size
+from neuron_dynamo.units import readable_size
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -40,8 +41,8 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
     made.add_argument("--target", help="only entries for this target")
     made.add_argument("--kind", choices=_KINDS, help="only entries of this kind; a failure is the remembered error of a compiler")
     made.add_argument("--failed", action="store_const", const="failure", dest="kind", help="the same as --kind failure")
-    made.add_argument("--older", type=_span, metavar="AGE", help="only entries written longer ago than this: 30d, 12h")
-    made.add_argument("--newer", type=_span, metavar="AGE", help="only entries written less long ago than this")
+    made.add_argument("--older", type=span, metavar="AGE", help="only entries written longer ago than this: 30d, 12h")
+    made.add_argument("--newer", type=span, metavar="AGE", help="only entries written less long ago than this")
     made.add_argument(
         "--sort", choices=_ORDERS, default="created", help="newest first (created), or last used, largest, costliest first, or by target"
     )
@@ -52,8 +53,8 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
     made = action("verify", _verify, "compare every entry with its checksums; exit code 1 if one is bad")
     made.add_argument("--quarantine", action="store_true", help="move bad entries to the quarantine folder")
     made = action("gc", _gc, "remove least recently used entries, and what dead processes left")
-    made.add_argument("--max-size", type=_size, metavar="SIZE", help="remove entries until they take at most this: 10GB, 500MB")
-    made.add_argument("--max-age", type=_span, metavar="AGE", help="remove entries that nobody used for this long: 30d, 12h")
+    made.add_argument("--max-size", type=size, metavar="SIZE", help="remove entries until they take at most this: 10GB, 500MB")
+    made.add_argument("--max-age", type=span, metavar="AGE", help="remove entries that nobody used for this long: 30d, 12h")
     made.add_argument("--quarantine", action="store_true", help="remove all quarantined entries too")
     made.add_argument("--dry-run", action="store_true", help="remove nothing, print what would be")
     made = action("export", _export, "write entries into one file, to be imported elsewhere")
@@ -75,20 +76,6 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
 
 _KINDS = ("artifact", "program", "failure")
 _ORDERS = ("created", "used", "size", "seconds", "target")
-
-
-def _span(text: str) -> float:
-    try:
-        return parse_span(text)
-    except InspectError as error:
-        raise argparse.ArgumentTypeError(error.what) from error
-
-
-def _size(text: str) -> int:
-    try:
-        return parse_size(text)
-    except InspectError as error:
-        raise argparse.ArgumentTypeError(error.what) from error
 
 
 def _where(args: argparse.Namespace) -> int:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 from collections.abc import Callable
-from typing import Any
 
+from neuron_dynamo.cli.option_flags import add_option_flags, given_options
 from neuron_dynamo.cli.output import console, print_json, table
-from neuron_dynamo.options import Options
 
 DIFFERENT = 1
 """Exit code where the self-test found a difference."""
@@ -20,23 +18,10 @@ def add_actions(action: Callable[[str, Callable[[argparse.Namespace], int], str]
     made.add_argument("what", nargs="?", metavar="DIGEST|module:function", help="an entry, or a model as for 'inspect'")
     made.add_argument("--last", action="store_true", help="the artifact that was compiled last")
     made.add_argument("--count", type=int, default=1, metavar="N", help="compare with the N nearest entries (1)")
-    _add_options(made)
+    add_option_flags(made, without="cache")
     made = action("selftest", _selftest, "lower a model under other hash seeds, paths and orders; exit code 1 if any byte differs")
     made.add_argument("model", metavar="module:function", help="takes no argument, returns (callable, args) or (callable, args, kwargs)")
-    _add_options(made)
-
-
-def _add_options(parser: argparse.ArgumentParser) -> None:
-    for field in dataclasses.fields(Options):
-        if not field.name.startswith("cache"):
-            parser.add_argument(f"--{field.name.replace('_', '-')}", metavar="VALUE", help=field.metadata["doc"].replace("%", "%%"))
-
-
-def _given(args: argparse.Namespace) -> dict[str, Any]:
-    names = [field.name for field in dataclasses.fields(Options)]
-    options = {name: getattr(args, name) for name in names if getattr(args, name, None) is not None}
-    Options.resolve(options)  # a bad option is told before the model is made
-    return options
+    add_option_flags(made, without="cache")
 
 
 def _explain(args: argparse.Namespace) -> int:
@@ -47,7 +32,7 @@ def _explain(args: argparse.Namespace) -> int:
         raise InspectError(
             "one thing is to be explained", remedy="give a digest that 'neuron-dynamo cache ls' lists, module:function, or --last"
         )
-    found = explain(args.what, cache_dir=args.cache_dir, options=_given(args), count=args.count)
+    found = explain(args.what, cache_dir=args.cache_dir, options=given_options(args), count=args.count)
     if args.json:
         print_json([explanation.to_json() for explanation in found])
         return 0
@@ -70,7 +55,7 @@ def _explain(args: argparse.Namespace) -> int:
 def _selftest(args: argparse.Namespace) -> int:
     from neuron_dynamo.cache.selftest import selftest
 
-    result = selftest(args.model, options={**_given(args)})
+    result = selftest(args.model, options=given_options(args))
     if args.json:
         print_json(result.to_json())
     else:

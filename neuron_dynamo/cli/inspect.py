@@ -7,8 +7,8 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from neuron_dynamo.cli.factory import load_model
+from neuron_dynamo.cli.option_flags import add_option_flags, given_options
 from neuron_dynamo.cli.output import console, print_json, table
-from neuron_dynamo.options import Options
 
 if TYPE_CHECKING:
     from neuron_dynamo.inspection import Report
@@ -21,16 +21,12 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
     parser = commands.add_parser("inspect", parents=[common], help="show what a model becomes", description=__doc__)
     parser.add_argument("model", metavar="module:function", help="takes no argument, returns (callable, args) or (callable, args, kwargs)")
     parser.add_argument("--show", choices=_TEXTS, help="print this text of every graph instead of tables")
-    for field in dataclasses.fields(Options):
-        flag = f"--{field.name.replace('_', '-')}"
-        parser.add_argument(flag, metavar="VALUE", choices=field.metadata["choices"] or None, help=field.metadata["doc"].replace("%", "%%"))
+    add_option_flags(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    names = [field.name for field in dataclasses.fields(Options)]
-    options = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
-    Options.resolve(options)  # a bad option is told before the model is made
+    options = given_options(args)
     model, inputs, keywords = load_model(args.model)
 
     from neuron_dynamo.inspection import inspect

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import argparse
 import ast
-import dataclasses
 import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from neuron_dynamo.cli.option_flags import add_option_flags, given_options, size
 from neuron_dynamo.cli.output import console, print_json, table
 from neuron_dynamo.errors import WarmupError
-from neuron_dynamo.options import Options
 
 if TYPE_CHECKING:
     from neuron_dynamo.warmup import Plan, Summary
     from neuron_dynamo.warmup.jobs import Job, Ranks
-
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
 def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -31,7 +28,7 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
     ranks.add_argument("--ranks", metavar="0-7", help="only these of the ranks")
     limits = argparse.ArgumentParser(add_help=False)
     limits.add_argument("--jobs", type=int, metavar="N", help="compiles at once (by default, one a processor)")
-    limits.add_argument("--memory", type=_bytes, metavar="8GB", help="bound for all compiles together (by default, 4/5 of what is free)")
+    limits.add_argument("--memory", type=size, metavar="8GB", help="bound for all compiles together (by default, 4/5 of what is free)")
     limits.add_argument("--timeout", type=float, metavar="SECONDS", help="bound for one compile")
     limits.add_argument("--scheduler", metavar="tcp://HOST:PORT", help="compile on this Dask cluster")
     limits.add_argument("--junit", type=Path, metavar="FILE", help="write a JUnit report: one test case a graph")
@@ -68,9 +65,7 @@ def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--dynamic", action="store_true", help="one graph with symbolic sizes for all shapes")
     group.add_argument("--optimizer", metavar="torch.optim:AdamW[:lr=1e-3,...]", help="optimizer whose step is compiled (mode optimizer)")
-    for field in dataclasses.fields(Options):
-        flag = f"--{field.name.replace('_', '-')}"
-        group.add_argument(flag, metavar="VALUE", choices=field.metadata["choices"] or None, help=field.metadata["doc"].replace("%", "%%"))
+    add_option_flags(group)
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -117,9 +112,7 @@ def _models(args: argparse.Namespace, what: str) -> list[Job]:
 
     if what.endswith(".toml"):
         return read_manifest(Path(what))
-    names = [field.name for field in dataclasses.fields(Options)]
-    options = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
-    Options.resolve(options)  # a bad option is told before the model is made
+    options = given_options(args)
     shapes, dims = tuple(map(parse_shape, args.shape)), tuple(map(parse_dim, args.dim))
     modes = parse_modes([mode for given in args.mode or [] for mode in given.split(",")])
     optimizer, given = _optimizer(args.optimizer)
@@ -151,17 +144,8 @@ def _ranks(args: argparse.Namespace) -> Ranks:
 def _check_positive(args: argparse.Namespace) -> None:
     if args.jobs is not None and args.jobs < 1:
         raise WarmupError(f"{args.jobs} compiles at once is none", remedy="give --jobs a number from 1")
-
-
-def _bytes(text: str) -> int:
-    number, unit = text.upper().removesuffix("IB").removesuffix("B"), ""
-    if number and number[-1] in _UNITS:
-        number, unit = number[:-1], number[-1]
-    base = 1024 ** list(_UNITS).index(unit) if text.upper().endswith("IB") else _UNITS[unit]
-    value = int(float(number) * base)
-    if value <= 0:
-        raise ValueError(text)
-    return value
+    if getattr(args, "memory", None) == 0:
+        raise WarmupError("no memory is too little for any compile", remedy="give --memory a size such as 8GB")
 
 
 def _warm(jobs: list[Job], args: argparse.Namespace) -> int:

@@ -109,15 +109,20 @@ def _reader(address: int, size: int) -> Callable[[], bytes]:
     return words[:: (len(words) // SAMPLES) | 1].tobytes
 
 
+def _nothing() -> None:
+    """A weak reference to nothing."""
+
+
 class Residency:
     """What one device tensor holds. Not thread-safe: its executable has a lock."""
 
-    __slots__ = ("__weakref__", "_exact", "_seen", "_sent")
+    __slots__ = ("__weakref__", "_exact", "_seen", "_seen_version", "_sent")
 
     def __init__(self, exact: bool = True) -> None:
         _every.add(self)
         self._exact = exact
-        self._seen = (0, 0)
+        self._seen: Callable[[], torch.Tensor | None] = _nothing
+        self._seen_version = 0
         self._sent: _Sent | None = None
 
     def holds(self, tensor: torch.Tensor) -> bool:
@@ -133,11 +138,12 @@ class Residency:
         before, self._sent = self._sent, None
         if tensor.is_inference() or tensor.is_neg() or tensor.is_conj():  # no version counter; values that the memory does not show
             return None
-        seen, self._seen = self._seen, (id(tensor), tensor._version)
-        if before is None:
-            return _Sent(tensor, self._exact) if seen == self._seen else None
-        # Where the tensor before has died, this one may have its id, and is an activation as that was.
-        stays = before.tensor() is tensor and (before.held or seen == self._seen)
+        came_before = self._seen() is tensor
+        unchanged = came_before and self._seen_version == tensor._version
+        if not came_before:
+            self._seen = weakref.ref(tensor)  # its id would be the next activation's too
+        self._seen_version = tensor._version
+        stays = unchanged or (before is not None and before.held and before.tensor() is tensor)
         return _Sent(tensor, self._exact) if stays else None
 
     def sent(self, record: _Sent | None) -> None:
@@ -145,4 +151,4 @@ class Residency:
 
     def forget(self) -> None:
         """The device tensor holds something else now, or may."""
-        self._sent = None
+        self._sent, self._seen = None, _nothing

@@ -8,7 +8,6 @@ def fresh_process():
     """Each test sees the state of the cache module that a new process has."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(store, "_memory", {})
-        patch.setattr(store, "_warned", set())
         patch.setattr(trouble, "_warned", set())
         patch.setattr(remote_level, "_levels", {})
         patch.setattr(layers, "_shunned", set())

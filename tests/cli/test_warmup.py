@@ -11,7 +11,7 @@ import pytest
 
 from neuron_dynamo import warmup
 from neuron_dynamo.cli.main import main
-from neuron_dynamo.cli.warmup import _bytes, _optimizer
+from neuron_dynamo.cli.warmup import _optimizer
 from neuron_dynamo.warmup import Limits, Model, Progress, Ranks, Script
 from neuron_dynamo.warmup.jobs import InputShape
 from neuron_dynamo.warmup.planning import Plan
@@ -112,6 +112,7 @@ def test_plan(calls: list[tuple[Any, Any]], capsys: pytest.CaptureFixture[str]) 
     [
         ["run", "absent.py"],
         ["run", "--jobs", "0", "train.py"],
+        ["run", "--memory", "0", "train.py"],
         ["run", "--ranks", "0", "train.py"],
         ["model", "m:f", "--shape", "ids"],
         ["model", "m:f", "--target", "host", "--lnc", "2"],
@@ -124,9 +125,13 @@ def test_bad_arguments_are_the_users(calls: list[tuple[Any, Any]], command: list
     assert calls == []
 
 
-def test_bytes_and_optimizers() -> None:
-    assert [_bytes(text) for text in ("8GB", "1.5G", "512MiB", "100", "2kb")] == [8 * 10**9, 1_500_000_000, 512 * 2**20, 100, 2000]
-    for wrong in ("", "GB", "-1", "8XB", "0"):
-        with pytest.raises(ValueError, match=r".*"):
-            _bytes(wrong)
+def test_memory_that_is_no_size(calls: list[tuple[Any, Any]], capsys: pytest.CaptureFixture[str]) -> None:
+    for wrong in ("GB", "8XB"):
+        with pytest.raises(SystemExit):
+            main(["warmup", "run", "--memory", wrong, "train.py"])
+        assert f"{wrong!r} is not a size" in capsys.readouterr().err
+    assert calls == []
+
+
+def test_optimizers() -> None:
     assert _optimizer("torch.optim:SGD") == ("torch.optim:SGD", {}) and _optimizer(None) == ("", {})

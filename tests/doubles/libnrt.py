@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ import torch
 from neuron_dynamo import xla
 from neuron_dynamo.compilers.neuronx.emulation import host_form
 from neuron_dynamo.lowering.program import STABLEHLO_VERSION, Signature, TensorSpec
-from neuron_dynamo.runtime import nrt
+from neuron_dynamo.runtime import nrt, residency
 from neuron_dynamo.runtime.host import HostExecutable
 
 SOURCE = Path(__file__).with_name("libnrt.c")
@@ -233,6 +234,7 @@ def as_in_a_new_process() -> Iterator[Double]:
     """The double with nothing started; at the end the runtime is closed, nothing may be live, and the contract must have been kept."""
     lib = double()
     lib.reset()
+    residency._copies = weakref.WeakValueDictionary()  # those of executables that another test's models still hold
     yield lib
     if nrt._runtime is not None:
         nrt._runtime.close()

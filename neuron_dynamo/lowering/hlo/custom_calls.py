@@ -6,7 +6,7 @@ nothing here ran on a device. A composite of any other form keeps its decomposit
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from neuron_dynamo.lowering.hlo.schema import API_VERSION
@@ -15,15 +15,11 @@ _PREFIX = "neuron_dynamo."
 Attributes = dict[str, Any]
 
 
-def use_custom_calls(module: Any) -> list[str]:
-    """Replace composites in @main of an MLIR module by custom calls; returns the custom-call targets used, in order."""
+def use_custom_calls(operations: Sequence[Any]) -> None:
+    """Replace composites among the MLIR `operations` of a function by custom calls."""
     from torch_mlir import ir
 
-    from neuron_dynamo.lowering.program import ENTRY
-
-    used = []
-    (entry,) = [function for function in module.body.operations if function.name.value == ENTRY]
-    for view in list(entry.regions[0].blocks[0].operations):
+    for view in operations:
         operation = view.operation
         if operation.name != "stablehlo.composite":
             continue
@@ -31,15 +27,12 @@ def use_custom_calls(module: Any) -> list[str]:
         if write is None:
             continue
         with ir.InsertionPoint(operation), operation.location:
-            call = _Call(ir, operation)
-            results = write(call)
+            results = write(_Call(ir, operation))
         if results is None:
             continue
         for old, new in zip(operation.results, results, strict=True):
             old.replace_all_uses_with(new)
         operation.erase()
-        used += call.targets
-    return used
 
 
 class _Call:
@@ -50,7 +43,6 @@ class _Call:
         self.operands, self.results = list(operation.operands), list(operation.results)
         found = operation.attributes.get("composite_attributes", ())
         self.attributes: Attributes = {named.name: _plain(ir, named.attr) for named in found}
-        self.targets: list[str] = []
 
     def types(self, *values: Any) -> list[Any]:
         return [self._ir.RankedTensorType(value.type) for value in values]
@@ -72,7 +64,6 @@ class _Call:
 
     def custom(self, target: str, operands: list[Any], types: list[Any], config: str = "") -> list[Any]:
         """A pure custom call."""
-        self.targets.append(target)
         text = self._ir.StringAttr.get
         version = self._ir.IntegerAttr.get(self._ir.IntegerType.get_signless(32), API_VERSION)
         attributes = {"call_target_name": text(target), "backend_config": text(config), "api_version": version}

@@ -31,7 +31,7 @@ def inlined_module(stablehlo: bytes, *, numbered: bool, custom_calls: bool = Fal
             for index, operation in enumerate(_body(module)):
                 operation.operation.location = ir.Location.name(f"nd{index}")
         if custom_calls:
-            use_custom_calls(module)
+            use_custom_calls(_body(module))
         for one in _PASSES:
             try:
                 PassManager.parse(f"builtin.module({one})").run(module.operation)

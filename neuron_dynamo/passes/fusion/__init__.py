@@ -27,17 +27,17 @@ PATTERNS: tuple[Pattern, ...] = (attention, cross_entropy, rms_norm, rotary, gat
 def fuse(graph: Graph) -> list[FusionReport]:
     """Replace every match in `graph`; returns them, with the near misses, in the graph's order within each pattern."""
     order = {node: number for number, node in enumerate(graph.nodes)}
-    taken: set[Node] = set()
     told: list[FusionReport] = []
     for pattern in PATTERNS:
-        for node in [n for n in order if n not in taken]:
-            found = pattern(node)
+        for node in list(order):
+            found = pattern(node) if node in order else None
             if isinstance(found, Match):
-                reason = "a node of it is part of another one" if taken.intersection(found.nodes) else why_not_one(found)
+                reason = why_not_one(found) if order.keys() >= set(found.nodes) else "a node of it is part of another one"
                 if not reason:
                     told.append(FusionReport(found.name, len(found.nodes), "", source_of(found.anchor)))
                     outline(graph, found, order)
-                    taken.update(found.nodes)
+                    for replaced in found.nodes:
+                        del order[replaced]
                     continue
                 found = Miss(found.name, found.anchor, reason)
             if isinstance(found, Miss):

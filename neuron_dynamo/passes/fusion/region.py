@@ -77,7 +77,7 @@ def why_not_one(match: Match) -> str:
     return ""
 
 
-def outline(graph: Graph, match: Match, order: Mapping[Node, int]) -> Node:
+def outline(graph: Graph, match: Match, order: Mapping[Node, int]) -> None:
     """Replace the region by one node; its results by what the node returns. `order` is the place of every node before any rewriting."""
     nodes = sorted(match.nodes, key=order.__getitem__)
     inside = set(nodes)
@@ -104,7 +104,6 @@ def outline(graph: Graph, match: Match, order: Mapping[Node, int]) -> Node:
         node.replace_all_uses_with(last, delete_user_cb=lambda user: user not in inside)
     for node in reversed(nodes):
         graph.erase_node(node)
-    return whole
 
 
 def sort_topologically(graph: Graph) -> None:

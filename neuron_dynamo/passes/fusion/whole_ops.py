@@ -26,14 +26,14 @@ def _argument(node: Any, name: str) -> Any:
     raise KeyError(name)
 
 
-def _dim(node: Any, name: str = "dim") -> int:
+def _dim(node: Any) -> int:
     value = node.meta["val"]
     rank = (value[0] if isinstance(value, (tuple, list)) else value).ndim
-    return int(_argument(node, name) % max(rank, 1))
+    return int(_argument(node, "dim") % max(rank, 1))
 
 
 def _attention(node: Any) -> Attributes:
-    query = next(n for n in node.all_input_nodes if n is _argument(node, "query"))
+    query = _argument(node, "query")
     scale = _argument(node, "scale")
     return {
         "is_causal": bool(_argument(node, "is_causal")),
