@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol
 from unittest.mock import patch
@@ -33,7 +34,7 @@ from torch._inductor.output_code import OutputCode
 
 from neuron_dynamo import custom
 from neuron_dynamo.cache.key import program_key
-from neuron_dynamo.cache.toolchain import package_digest
+from neuron_dynamo.cache.toolchain import package_digest, package_version, torch_version
 from neuron_dynamo.compilers.base import Compiler
 from neuron_dynamo.errors import NeuronDynamoError
 from neuron_dynamo.options import Options
@@ -209,12 +210,24 @@ def _attribute(module: torch.nn.Module, path: str) -> Any:
     return value
 
 
-def _without_inductors_code_generators() -> contextlib.AbstractContextManager[Any]:
-    """Leave Inductor's custom passes for other devices out of the key, which have no effect here.
+def _cheap_key() -> contextlib.AbstractContextManager[Any]:
+    """Leave out of PyTorch's key what takes long to gather and tells nothing more here: together a second or two of every first call.
 
-    To list them, the key would import all of Inductor's code generators: more than a second of every first call.
+    To list Inductor's custom passes for other devices, which have no effect here, the key would import all of Inductor's code generators;
+    to tell one PyTorch from another, it reads all sources of it, of which names and sizes tell as much.
     """
-    return patch.multiple(codecache, init_backend_registration=lambda: None, custom_backend_passes={}, custom_backend_codegen_configs={})
+    return patch.multiple(
+        codecache,
+        init_backend_registration=lambda: None,
+        custom_backend_passes={},
+        custom_backend_codegen_configs={},
+        torch_key=_torch_identity,
+    )
+
+
+@cache
+def _torch_identity() -> bytes:
+    return f"{torch_version()} {package_version('torch', 'torch')}".encode()
 
 
 @contextlib.contextmanager
@@ -231,7 +244,7 @@ def aot_cache_config(options: Options, fingerprint: str, restore: Restore, graph
             _log.info("AOTAutogradCache is not used for this graph: %s", reason)
             stack.enter_context(functorch_config.patch(enable_autograd_cache=False, enable_remote_autograd_cache=False))
         else:
-            stack.enter_context(_without_inductors_code_generators())
+            stack.enter_context(_cheap_key())
             tag = f"{torch.compiler.config.cache_key_tag}neuron_dynamo:{fingerprint}"
             stack.enter_context(torch.compiler.config.patch(cache_key_tag=tag))  # type: ignore[attr-defined]
             stack.enter_context(

@@ -11,7 +11,9 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
+from neuron_dynamo import aot_cache
 from neuron_dynamo.aot_cache import RestorableGraph, aot_fingerprint, uncacheable_reason
+from neuron_dynamo.cache import toolchain
 from neuron_dynamo.options import Options
 from tests.aot_toy import ToyBackend, ToyCompiler, new_process
 
@@ -137,6 +139,22 @@ def test_the_users_own_cache_tag_still_counts(folders):
         infer(mlp(), other, torch.ones(4, 6))
         assert torch.compiler.config.cache_key_tag == "theirs"
     assert other.compiled == 1
+
+
+def test_another_torch_is_a_miss(folders, monkeypatch):
+    """A PyTorch of which one file is a byte longer, under the same version."""
+    infer(mlp(), backend(folders), torch.ones(4, 6))
+    sizes = toolchain._names_and_sizes
+    monkeypatch.setattr(
+        toolchain, "_names_and_sizes", lambda root: (f"{line}0" if line.startswith("version.py:") else line for line in sizes(root))
+    )
+    aot_cache._torch_identity.cache_clear()
+    other = backend(folders)
+    try:
+        infer(mlp(), other, torch.ones(4, 6))
+    finally:
+        aot_cache._torch_identity.cache_clear()
+    assert (other.compiled, other.restored) == (1, 0)
 
 
 def test_entry_under_a_foreign_fingerprint_is_a_miss(folders):

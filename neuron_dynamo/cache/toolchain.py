@@ -85,13 +85,16 @@ def _normalised(name: str) -> str:
 def _names_and_sizes(root: Path) -> Iterator[str]:
     if root.is_file():
         yield f"{root.name}:{root.stat().st_size}\n"
-    for folder, subfolders, names in os.walk(root):
-        if "__pycache__" in subfolders:
-            subfolders.remove("__pycache__")
-        for name in names:
-            path = Path(folder, name)
-            if path.suffix in (".py", ".so") or ".so." in name:
-                yield f"{path.relative_to(root).as_posix()}:{path.stat().st_size}\n"
+        return
+    folders = [""]
+    while folders:
+        folder = folders.pop()
+        with os.scandir(root / folder) as found:
+            for item in found:
+                if item.name.endswith((".py", ".so")) or ".so." in item.name:
+                    yield f"{folder}{item.name}:{item.stat().st_size}\n"
+                elif item.name not in ("__pycache__", "include") and item.is_dir(follow_symlinks=False):
+                    folders.append(f"{folder}{item.name}/")
 
 
 def _digest(root: Path, folders: Iterable[Path]) -> str:

@@ -51,6 +51,16 @@ def test_one_of_two_workers_is_killed(tmp_path: Path, cluster: Any) -> None:
     assert {Cache(options(tmp_path / "cache")).level(item.key) for item in plan.items} <= {"memory", "disk"}
 
 
+def test_a_fleet_fills_the_remote(tmp_path: Path, cluster: Any) -> None:
+    """What the workers compile is there for a machine that has nothing but the remote."""
+    remote = (tmp_path / "remote").as_uri()
+    plan = make_plan(graphs(tmp_path / "spool", options(tmp_path / "cache", cache_remote=remote), 3))
+    outcomes = compile_plan(plan, Limits(scheduler=cluster.scheduler_address), lambda _: None)
+    assert [(outcome.status, outcome.message) for outcome in outcomes] == [("compiled", "")] * 3
+    elsewhere = Cache(options(tmp_path / "elsewhere", "require", cache_remote=remote))
+    assert [elsewhere.lookup(item.key).level for item in plan.items] == ["remote"] * 3
+
+
 def test_a_worker_without_resources_is_told(tmp_path: Path) -> None:
     from distributed import LocalCluster
 

@@ -3,6 +3,7 @@
 First call: a new process imports torch, builds the model and its inputs; then the clock runs over torch.compile() and the first
 step, with everything that these import, trace, compile and load. Cold: the cache directories of all backends are new and
 empty. Warm: a second new process with the directories of the first. The backends take turns, and who begins changes.
+Trace alone: the same with torch.compile(backend="eager"), which Dynamo traces for and which then compiles nothing.
 Step: in inference a call under no_grad; in training forward, loss (mean square of the logits) and backward, without optimizer.
 Steady: median of single calls after warm-up, in one process, the backends in turns of several calls each. "Off eager" is the largest
 difference of an output or gradient from eager's, relative to its norm.

@@ -14,6 +14,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from tools._bench.measure import TRACE
+
 MEMORY_CALLS = 3
 
 
@@ -29,7 +31,9 @@ def peak_bytes() -> int:
 def wrap(target: Any, backend: str) -> Any:
     import torch
 
-    return target if backend == "eager" else torch.compile(target, backend=backend)
+    if backend == "eager":
+        return target
+    return torch.compile(target, backend="eager" if backend == TRACE else backend)
 
 
 def stepper(workload: Any, module: Any, called: Any, mode: str) -> Callable[[], Any]:

@@ -18,6 +18,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 OVERHEAD_ARGUMENTS = (1, 10, 100)
+TRACE = "trace alone"
+"""What every backend pays before it is called: `torch.compile(backend="eager")`, Dynamo's tracing and the import of it. It has no cache."""
 
 
 @dataclass(frozen=True)
@@ -127,11 +129,12 @@ def first_calls(case: Case, plan: Plan, results: Results, say: Callable[[str], N
     taken: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     failed: set[str] = set()
     for repeat in range(plan.repeats):
-        shift = repeat % len(plan.backends)
-        for backend in plan.backends[shift:] + plan.backends[:shift]:
+        everyone = (*plan.backends, TRACE)
+        shift = repeat % len(everyone)
+        for backend in everyone[shift:] + everyone[:shift]:
             with empty_caches() as caches:
                 for state in ("cold", "warm"):
-                    if backend in failed or (backend, state) == ("eager", "warm"):
+                    if backend in failed or (backend, state) in (("eager", "warm"), (TRACE, "cold")):
                         continue
                     say(f"{case.model} {case.mode}: first call, {backend} {state} ({repeat + 1}/{plan.repeats})")
                     request = {"what": "first_call", "backend": backend, "model": case.model, "mode": case.mode}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from tools._bench.measure import OVERHEAD_ARGUMENTS, Case, Plan, Results
+from tools._bench.measure import OVERHEAD_ARGUMENTS, TRACE, Case, Plan, Results
 
 FAILED = "failed"
 
@@ -48,6 +48,7 @@ def markdown(results: Results, plan: Plan, machine: dict[str, Any], sizes: dict[
                 *(f"cold {subject} / {rival}" for rival in rivals),
                 *(f"warm {backend}" for backend in compiled),
                 *(f"warm {subject} / {rival}" for rival in rivals),
+                TRACE,
             ],
             (
                 [
@@ -56,6 +57,7 @@ def markdown(results: Results, plan: Plan, machine: dict[str, Any], sizes: dict[
                     *(ratio(case.cold, subject, rival) for rival in rivals),
                     *(number(case.warm, backend, 1, 2) for backend in compiled),
                     *(ratio(case.warm, subject, rival) for rival in rivals),
+                    number(case.warm, TRACE, 1, 2),
                 ]
                 for case in results.cases
             ),
