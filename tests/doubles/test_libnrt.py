@@ -114,8 +114,9 @@ def test_a_mutated_input_must_share_its_memory(lib: Double) -> None:
     tensors = [Tensor("input0", (2,)), Tensor("input1", (2,))], [Tensor("output0", (2,))]
     model = load(api, write_neff(*tensors, aliases=[(0, 1)], members={"program.mlir": add(spec(2)).stablehlo}))
     a, b, out = (tensor(api, 8) for _ in range(3))
+    ones = torch.ones(2)
     for each in (a, b):
-        api.nrt_tensor_write(each, torch.ones(2).data_ptr(), 0, 8)
+        assert api.nrt_tensor_write(each, ones.data_ptr(), 0, 8) == 0
     inputs, apart, together = bound(api, input0=a, input1=b), bound(api, output0=out), bound(api, output0=b)
     assert api.nrt_execute(model, inputs, apart) == BAD_INPUT and "output 0 does not share input 1" in lib.violations()
     assert api.nrt_execute(model, inputs, together) == 0
