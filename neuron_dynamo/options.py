@@ -9,8 +9,9 @@ import dataclasses
 import json
 import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -274,7 +275,11 @@ class Options:
 
     @property
     def resolved_target(self) -> Target:
-        return get_target(self.target, self.lnc)
+        """The target as the options have it: where neuronx-cc is told not to keep 64-bit integers, it does not."""
+        target = get_target(self.target, self.lnc)
+        if target.wide_integers and not target.is_host and _narrows_integers((*self.neuron_cc_flags, *self.compiler_args)):
+            return dataclasses.replace(target, wide_integers=False)
+        return target
 
     @property
     def cache_bytes(self) -> int | None:
@@ -290,6 +295,13 @@ class Options:
     def layer_paths(self) -> tuple[Path, ...]:
         """Absolute paths of the read-only cache directories, `~` expanded."""
         return tuple(Path(layer).expanduser().absolute() for layer in self.cache_layers)
+
+
+def _narrows_integers(flags: Sequence[str]) -> bool:
+    """Whether the last --native-int64 among neuronx-cc's flags is other than `enabled`."""
+    words = " ".join(flags).replace("=", " ").split()
+    values = [value for flag, value in pairwise(words) if flag == "--native-int64"]
+    return bool(values) and values[-1] != "enabled"
 
 
 def collect_folder(environ: Mapping[str, str] | None = None) -> tuple[Path, str] | None:
