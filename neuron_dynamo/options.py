@@ -24,15 +24,9 @@ Parser = Callable[[Any, str], Any]
 
 
 def _path(value: Any, where: str) -> str:
-    if not isinstance(value, (str, os.PathLike)) or not str(value):
+    if not isinstance(value, (str, os.PathLike)) or not str(value) or "\0" in str(value):
         raise OptionError(f"{where} is {value!r}", remedy="give a string or a path")
     return os.fspath(value)
-
-
-def _lnc(value: Any, where: str) -> int:
-    if isinstance(value, bool) or not str(value).strip().isdigit():
-        raise OptionError(f"{where} is {value!r}", remedy="give a whole number, 1 or 2")
-    return int(value)
 
 
 def _arguments(value: Any, where: str) -> tuple[str, ...]:
@@ -116,7 +110,9 @@ class Options:
         choices=TARGET_NAMES,
         env="NEURON_DYNAMO_TARGET",
     )
-    lnc: int | None = _option(None, "logical NeuronCore configuration; the target's own by default", _lnc, env="NEURON_LOGICAL_NC_CONFIG")
+    lnc: int | None = _option(
+        None, "logical NeuronCore configuration; the target's own by default", _positive(int), env="NEURON_LOGICAL_NC_CONFIG"
+    )
     compiler_args: tuple[str, ...] = _option(
         (), "extra neuronx-cc arguments, a string (split as a shell does) or a list", _arguments, env="NEURON_DYNAMO_COMPILER_ARGS"
     )
