@@ -54,6 +54,11 @@ def test_later_flags_win():
     )
 
 
+@pytest.mark.parametrize("name", ["mixed-precision-accumulation", "saturate-infinity", "fast-context-switch"])
+def test_of_a_switchs_two_forms_the_later_wins(name):
+    assert line(compiler_args=f"--enable-{name} --disable-{name}") == line(compiler_args=f"--disable-{name}")
+
+
 @pytest.mark.parametrize(
     "flags",
     [
