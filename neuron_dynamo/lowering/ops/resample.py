@@ -171,14 +171,30 @@ def _resize(b: Builder, x: Value, spatial: int, make: MakeTaps, factors: Sequenc
         return b.full(shape, 0, x.dtype)
     lead = x.ndim - spatial
     taps = [make(x.shape[lead + i], shape[lead + i], factors[i], _kind(x.dtype), *options) for i in range(spatial)]
-    wide = x
+    wide, apply = x, apply_taps
     if not all(t.copies for t in taps):
-        wide = b.convert(x, compute_dtype(x.dtype) if x.dtype.is_floating_point else torch.float32)
+        wide = b.convert(x, compute_dtype(x.dtype) if x.dtype.is_floating_point else torch.int32)
+        apply = apply_taps if x.dtype.is_floating_point else _apply_fixed_point
     for i in reversed(range(spatial)):
-        wide = apply_taps(b, wide, lead + i, taps[i])
-    if not x.dtype.is_floating_point and wide.dtype != x.dtype:
-        wide = b.unary("round_nearest_even", wide)
+        wide = apply(b, wide, lead + i, taps[i])
     return b.convert(wide, x.dtype)
+
+
+def _apply_fixed_point(b: Builder, x: Value, dim: int, taps: Taps) -> Value:
+    """Bytes, held in int32, with dim `dim` resized as ATen does: by weights of 16 bits, rounded and clamped after each dim."""
+    if taps.copies:
+        return _copy_places(b, x, dim, taps.places[:, 0])
+    largest = taps.weights.max()
+    bits = next(n for n in range(23) if n == 22 or int(0.5 + largest * (1 << (n + 1))) >= 1 << 15)
+    whole = np.trunc(taps.weights * (1 << bits) + np.copysign(0.5, taps.weights)).astype(np.int32)
+    total = None
+    for j in range(whole.shape[1]):
+        taken = _copy_places(b, x, dim, taps.places[:, j])
+        term = b.mul(taken, b.broadcast(b.literal(whole[:, j], torch.int32), taken.shape, (dim,)))
+        total = term if total is None else b.add(total, term)
+    assert total is not None
+    rounded = b.binary("shift_right_arithmetic", b.add(total, b.like(total, 1 << (bits - 1))), b.like(total, bits))
+    return b.min(b.max(rounded, b.like(rounded, 0)), b.like(rounded, 255))
 
 
 def _resize_backward(
@@ -205,7 +221,7 @@ def _adjoint(b: Builder, grad: Value, dim: int, forward: Taps, size: int) -> Val
 
 
 def _kind(dtype: torch.dtype) -> Any:
-    return np.float64 if dtype == torch.float64 else np.float32
+    return np.float64 if dtype in (torch.float64, torch.uint8) else np.float32
 
 
 def _factors(given: Sequence[Any], spatial: int) -> list[float | None]:

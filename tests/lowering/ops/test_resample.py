@@ -84,3 +84,13 @@ def test_replicated_and_cut() -> None:
 
 def test_pixel_shuffle() -> None:
     check(lambda x: (F.pixel_shuffle(x, 2), F.pixel_unshuffle(x, 2), F.channel_shuffle(x, 4)), torch.randn(1, 8, 4, 6))
+
+
+@pytest.mark.parametrize("size", [(8, 9), (30, 41), (17, 5)])
+@pytest.mark.parametrize("antialias", [False, True])
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_bytes(mode: str, antialias: bool, size: tuple[int, int]) -> None:
+    """By weights of 16 bits and clamped, as eager's: the overshoot of a cubic must not wrap."""
+    x = torch.randint(0, 256, (2, 3, 17, 19), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    slack = int(mode == "bicubic" and not antialias)
+    check(lambda x: F.interpolate(x, size=size, mode=mode, antialias=antialias), x, rtol=0, atol=slack)
