@@ -16,7 +16,7 @@ from neuron_dynamo.preflight import (  # noqa: F401  (they register their rules)
 )
 from neuron_dynamo.preflight.estimates import whole
 from neuron_dynamo.preflight.finding import Finding, shown
-from neuron_dynamo.preflight.rule import rules_for
+from neuron_dynamo.preflight.rule import Fault, rules_for
 from neuron_dynamo.target import Target
 
 WHOLE_PROGRAM = "the whole program"
@@ -27,40 +27,45 @@ def check(stablehlo: bytes, target: Target, sources: Sequence[OpSource] = (), al
     """All findings in a portable artifact, in program order, each once, those about the whole program last.
 
     `sources` is the Program's side table, for the user's lines; `aliases` its outputs that take their inputs' memory. An op inside of a
-    region or a called function is reported at the place of the op of @main that holds or calls it.
+    region or a called function is reported at the place of the op of @main that holds or calls it, once for each such place.
     """
     if target.is_host:
         return []
     module = functions(stablehlo)
+    judge = _Judge(module, target)
     places = {row.index: row for row in sources}
     found: dict[Finding, None] = {}
-    operations = list(_operations(module))
-    for index, operation in operations:
-        place = places.get(index)
-        for judge in rules_for(operation.name):
-            for fault in judge(operation, target):
-                fx_op, source = (place.fx_op, place.source) if place else ("", None)
-                found[Finding(fault.code, fault.what, shown(operation), fault.remedy, fault.refused, fx_op, source)] = None
     entry = module[ENTRY]
-    for fault in whole(entry, [operation for _, operation in operations], target, aliases):
+    for index, operation in enumerate((Operation("func.func", entry.arguments, ()), *entry.operations), -1):
+        place = places.get(index)
+        fx_op, source = (place.fx_op, place.source) if place else ("", None)
+        for fault, op in judge.of(operation):
+            found[Finding(fault.code, fault.what, op, fault.remedy, fault.refused, fx_op, source)] = None
+    for fault in whole(module, target, aliases):
         found[Finding(fault.code, fault.what, WHOLE_PROGRAM, fault.remedy, fault.refused)] = None
     return list(found)
 
 
-def _operations(module: dict[str, Function]) -> Iterator[tuple[int, Operation]]:
-    """(index of the op of @main, op) for every op, within regions and called functions too; a function is visited once."""
-    called: set[str] = set()
+class _Judge:
+    """Faults with the ops that they are of; a function is judged once, however many ops call it."""
 
-    def visit(index: int, operation: Operation) -> Iterator[tuple[int, Operation]]:
-        yield index, operation
-        within = [inner for region in operation.regions for inner in region]
-        if operation.call in module and operation.call not in called:
-            called.add(operation.call)
-            within += module[operation.call].operations
-        for inner in within:
-            yield from visit(index, inner)
+    def __init__(self, module: dict[str, Function], target: Target) -> None:
+        self._module, self._target = module, target
+        self._functions: dict[str, tuple[tuple[Fault, str], ...]] = {}
 
-    entry = module[ENTRY]
-    yield -1, Operation("func.func", entry.arguments, ())
-    for index, operation in enumerate(entry.operations):
-        yield from visit(index, operation)
+    def of(self, operation: Operation) -> Iterator[tuple[Fault, str]]:
+        """Those of an op, then those of what it holds and calls."""
+        for judge in rules_for(operation.name):
+            for fault in judge(operation, self._target):
+                yield fault, shown(operation)
+        for region in operation.regions:
+            for inner in region:
+                yield from self.of(inner)
+        if operation.call in self._module:
+            yield from self._function(operation.call)
+
+    def _function(self, name: str) -> tuple[tuple[Fault, str], ...]:
+        if name not in self._functions:
+            self._functions[name] = ()  # of a function that calls itself, which no compiler takes
+            self._functions[name] = tuple(found for operation in self._module[name].operations for found in self.of(operation))
+        return self._functions[name]
