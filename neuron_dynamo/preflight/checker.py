@@ -10,10 +10,12 @@ from neuron_dynamo.preflight import (  # noqa: F401  (they register their rules)
     rules_collectives,
     rules_custom_calls,
     rules_dtypes,
+    rules_indices,
     rules_integers,
     rules_ops,
     rules_windows,
 )
+from neuron_dynamo.preflight.downcasts import ALL, Downcast
 from neuron_dynamo.preflight.estimates import whole
 from neuron_dynamo.preflight.finding import Finding, shown
 from neuron_dynamo.preflight.rule import Fault, rules_for
@@ -23,16 +25,23 @@ WHOLE_PROGRAM = "the whole program"
 """Finding.op of what no single op is to blame for."""
 
 
-def check(stablehlo: bytes, target: Target, sources: Sequence[OpSource] = (), aliases: Sequence[tuple[int, int]] = ()) -> list[Finding]:
+def check(
+    stablehlo: bytes,
+    target: Target,
+    sources: Sequence[OpSource] = (),
+    aliases: Sequence[tuple[int, int]] = (),
+    downcasts: frozenset[str] = ALL,
+) -> list[Finding]:
     """All findings in a portable artifact, in program order, each once, those about the whole program last.
 
-    `sources` is the Program's side table, for the user's lines; `aliases` its outputs that take their inputs' memory. An op inside of a
-    region or a called function is reported at the place of the op of @main that holds or calls it, once for each such place.
+    `sources` is the Program's side table, for the user's lines; `aliases` its outputs that take their inputs' memory; `downcasts` the ops
+    on integers that the compiler may narrow, as in downcasts.py. An op inside of a region or a called function is reported at the place of
+    the op of @main that holds or calls it, once for each such place.
     """
     if target.is_host:
         return []
     module = functions(stablehlo)
-    judge = _Judge(module, target)
+    judge = _Judge(module, target, downcasts)
     places = {row.index: row for row in sources}
     found: dict[Finding, None] = {}
     entry = module[ENTRY]
@@ -49,15 +58,15 @@ def check(stablehlo: bytes, target: Target, sources: Sequence[OpSource] = (), al
 class _Judge:
     """Faults with the ops that they are of; a function is judged once, however many ops call it."""
 
-    def __init__(self, module: dict[str, Function], target: Target) -> None:
-        self._module, self._target = module, target
+    def __init__(self, module: dict[str, Function], target: Target, downcasts: frozenset[str]) -> None:
+        self._module, self._target, self._downcasts = module, target, downcasts
         self._functions: dict[str, tuple[tuple[Fault, str], ...]] = {}
 
     def of(self, operation: Operation) -> Iterator[tuple[Fault, str]]:
         """Those of an op, then those of what it holds and calls."""
         for judge in rules_for(operation.name):
             for fault in judge(operation, self._target):
-                yield fault, shown(operation)
+                yield fault.settled(self._downcasts) if isinstance(fault, Downcast) else fault, shown(operation)
         for region in operation.regions:
             for inner in region:
                 yield from self.of(inner)

@@ -167,6 +167,14 @@ def test_collectives_over_integers_lose_digits():
     assert warned("%x: tensor<4xi32>", scatter.replace("-> tensor<4x", "-> tensor<2x")) == ["NCC_EVRF063"]
 
 
+def test_reductions_across_ranks_by_what_is_known():
+    text = all_reduce("dense<[[0, 1]]> : tensor<1x2xi64>")
+    for name in ("add", "minimum", "maximum"):
+        assert findings("%x: tensor<4xf32>", text.replace("stablehlo.add", f"stablehlo.{name}")) == []
+    (found,) = findings("%x: tensor<4xf32>", text.replace("stablehlo.add", "stablehlo.multiply"))
+    assert not found.refused and "by multiply; only add, maximum, minimum" in found.what
+
+
 def test_groupings_of_one_neff():
     order = [list(ranks) for ranks in itertools.permutations(range(4))]
 
@@ -187,6 +195,28 @@ def test_top_k_limits():
     assert codes(*top_k(8, "8")) == []
     assert warned(*top_k(32768, "16")) == ["NCC_ISGV902"]
     assert warned(*top_k(32768, "15")) == warned(*top_k(32767, "16")) == []
+
+
+def along(target: str, config: str, operands: str = "%x", given: str = "%x: tensor<4x8xf32>,%w: tensor<8xf32>") -> tuple[str, str]:
+    kinds = ", ".join({"%x": "tensor<4x8xf32>", "%w": "tensor<8xf32>", "%e": "tensor<f32>"}[name] for name in operands.split(", "))
+    epsilon = "%e = stablehlo.constant dense<1.0e-5> : tensor<f32>\n" if "%e:" not in given else ""
+    call = f'stablehlo.custom_call @{target}({operands}) {{backend_config = "{config}"}}'
+    return given, f"{epsilon}%r = {call} : ({kinds}) -> tensor<4x8xf32>"
+
+
+def test_custom_calls_along_a_dim():
+    assert codes(*along("AwsNeuronSoftmax", "1")) == codes(*along("AwsNeuronSoftmaxBackward", "0", "%x, %x")) == []
+    assert (
+        codes(*along("AwsNeuronSoftmax", "-1")) == codes(*along("AwsNeuronSoftmax", "2")) == codes(*along("AwsNeuronSoftmax", "")) == [""]
+    )
+    assert codes(*along("AwsNeuronSoftmax", "1", "%x, %x")) == codes(*along("AwsNeuronSoftmaxBackward", "1")) == [""]
+
+
+def test_rms_norm():
+    assert codes(*along("AwsNeuronRmsNorm", "1", "%x, %w, %e")) == []
+    assert codes(*along("AwsNeuronRmsNorm", "1", "%x, %w")) == codes(*along("AwsNeuronRmsNorm", "1", "%x, %w, %w")) == [""]
+    computed = "%x: tensor<4x8xf32>,%w: tensor<8xf32>,%e: tensor<f32>"
+    assert codes(*along("AwsNeuronRmsNorm", "1", "%x, %w, %e", computed)) == [""]
 
 
 def quantize(element: str, shape: str, config: str) -> tuple[str, str]:
