@@ -21,8 +21,8 @@ _warned: set[str] = set()
 def refuse(program: Program, target: Target, release: tuple[int, int] | None = None, arguments: Sequence[str] = ()) -> list[Finding]:
     """What preflight finds in `program`; raises PreflightError, which holds every finding, where the compiler would stop.
 
-    Findings about exactness, estimates and what is not known to be taken alone are warned of once a process. A compiler of an older `release` (major, minor) keeps
-    32 bits of an integer on any target. `arguments` are those that the compiler gets.
+    Findings about exactness, estimates and what is not known to be taken alone are warned of once a process. A compiler of an older
+    `release` (major, minor) keeps 32 bits of an integer on any target. `arguments` are those that the compiler gets.
     """
     if release is not None and release < WITH_WIDE_INTEGERS:
         target = dataclasses.replace(target, wide_integers=False)
