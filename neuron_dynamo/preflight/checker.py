@@ -15,6 +15,7 @@ from neuron_dynamo.preflight import (  # noqa: F401  (they register their rules)
     rules_ops,
     rules_windows,
 )
+from neuron_dynamo.preflight.calls import bound, unbound
 from neuron_dynamo.preflight.downcasts import ALL, Downcast
 from neuron_dynamo.preflight.estimates import whole
 from neuron_dynamo.preflight.finding import Finding, shown
@@ -56,25 +57,39 @@ def check(
 
 
 class _Judge:
-    """Faults with the ops that they are of; a function is judged once, however many ops call it."""
+    """Faults with the ops that they are of.
+
+    A function is judged once, however many ops call it, apart from those of its ops that are judged by what made their operands, where
+    that stands at the call: the compiler sees the calls inlined.
+    """
 
     def __init__(self, module: dict[str, Function], target: Target, downcasts: frozenset[str]) -> None:
         self._module, self._target, self._downcasts = module, target, downcasts
-        self._functions: dict[str, tuple[tuple[Fault, str], ...]] = {}
+        self._functions: dict[str, tuple[tuple[tuple[Fault, str], ...], tuple[Operation, ...]]] = {}
 
     def of(self, operation: Operation) -> Iterator[tuple[Fault, str]]:
         """Those of an op, then those of what it holds and calls."""
-        for judge in rules_for(operation.name):
-            for fault in judge(operation, self._target):
-                yield fault.settled(self._downcasts) if isinstance(fault, Downcast) else fault, shown(operation)
+        yield from self._alone(operation)
         for region in operation.regions:
             for inner in region:
                 yield from self.of(inner)
         if operation.call in self._module:
-            yield from self._function(operation.call)
+            faults, open_ops = self._function(operation.call)
+            yield from faults
+            for inner in open_ops:
+                yield from self._alone(bound(inner, operation.makers))
 
-    def _function(self, name: str) -> tuple[tuple[Fault, str], ...]:
+    def _alone(self, operation: Operation) -> Iterator[tuple[Fault, str]]:
+        for judge in rules_for(operation.name):
+            for fault in judge(operation, self._target):
+                yield fault.settled(self._downcasts) if isinstance(fault, Downcast) else fault, shown(operation)
+
+    def _function(self, name: str) -> tuple[tuple[tuple[Fault, str], ...], tuple[Operation, ...]]:
         if name not in self._functions:
-            self._functions[name] = ()  # of a function that calls itself, which no compiler takes
-            self._functions[name] = tuple(found for operation in self._module[name].operations for found in self.of(operation))
+            self._functions[name] = ((), ())  # of a function that calls itself, which no compiler takes
+            operations = self._module[name].operations
+            open_ops = unbound(operations)
+            left_open = frozenset(open_ops)
+            closed = [operation for operation in operations if operation not in left_open]
+            self._functions[name] = (tuple(found for operation in closed for found in self.of(operation)), open_ops)
         return self._functions[name]

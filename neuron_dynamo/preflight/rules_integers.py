@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from neuron_dynamo.lowering.reading import Operation
-from neuron_dynamo.preflight.downcasts import Downcast
+from neuron_dynamo.preflight.downcasts import IN_FLOAT32, Downcast
 from neuron_dynamo.preflight.rule import Fault, rule
 from neuron_dynamo.target import Target
 
@@ -47,6 +47,9 @@ def arithmetic_shift(operation: Operation, target: Target) -> Iterator[Fault]:
 @rule("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution")
 def product(operation: Operation, target: Target) -> Iterator[Fault]:
     if _is_integer(operation.operands[0].element):
+        if operation.name == "stablehlo.convolution":  # the flag's word is for products of matrices; of this nothing is published
+            yield Fault("NCC_EVRF035", f"a convolution of integers: {IN_FLOAT32}", "keep values below 2^24", refused=False)
+            return
         yield Downcast("NCC_EVRF035", "a product of integer matrices", "keep values below 2^24", word="dot")
 
 

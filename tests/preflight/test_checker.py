@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
+import neuron_dynamo
 from neuron_dynamo.errors import SourceLine
 from neuron_dynamo.lowering.pipeline import lower
 from neuron_dynamo.lowering.program import OpSource
@@ -57,6 +59,34 @@ def test_a_shared_function_is_judged_once(monkeypatch):
     monkeypatch.setattr(checker, "rules_for", lambda name: judged.append(name) or [])
     check(artifact(SHARED), TRN2)
     assert judged.count("stablehlo.cholesky") == 1
+
+
+@pytest.mark.parametrize(("rows", "found"), [(9, ["NCC_EVRF056"]), (10, [])])
+@pytest.mark.parametrize("fusions", ["off", "on"])
+def test_what_a_composite_is_given_counts(fusions, rows, found):
+    def embed(w):
+        return torch.nn.functional.embedding(torch.arange(10).unsqueeze(0).expand(2, 10), w)
+
+    report = neuron_dynamo.check(embed, torch.ones(rows, 8), options={"target": "trn2", "fusions": fusions})
+    assert [f.code for f in report.findings] == found
+
+
+def test_a_constant_at_the_call_is_one_in_the_function():
+    text = """
+func.func @main(%x: tensor<4xf32>) -> tensor<f32> {{
+  %z = {} : tensor<f32>
+  %1 = call @sum(%x, %z) : (tensor<4xf32>, tensor<f32>) -> tensor<f32>
+  return %1 : tensor<f32>
+}}
+func.func private @sum(%x: tensor<4xf32>, %z: tensor<f32>) -> tensor<f32> {{
+  %0 = stablehlo.reduce(%x init: %z) applies stablehlo.add across dimensions = [0] : (tensor<4xf32>, tensor<f32>) -> tensor<f32>
+  return %0 : tensor<f32>
+}}"""
+    assert check(artifact(text.format("stablehlo.constant dense<0.0>")), TRN2) == []
+    computed = text.format("stablehlo.constant dense<0.0> : tensor<f32>\n  %n = stablehlo.negate %z").replace(
+        "@sum(%x, %z) : (", "@sum(%x, %n) : ("
+    )
+    assert [f.code for f in check(artifact(computed), TRN2)] == ["NCC_EVRF001"]
 
 
 def test_ops_of_regions_are_judged():
