@@ -97,6 +97,8 @@ def _instructions(module: Any, flags: dict[str, str], schema: Any, release: tupl
             yield from ((code, text, line) for code, text in _integers(instruction, operands, flags, combines))
             if instruction.opcode == "custom-call":
                 yield from ((code, text, line) for code, text in _custom_call(instruction, operands))
+            if instruction.opcode == "dynamic-update-slice":
+                yield from ((code, text, line) for code, text in _starts(operands, schema))
             if instruction.opcode in ("gather", "scatter"):
                 yield from ((code, text, line) for code, text in _indices(instruction, by_id, schema))
 
@@ -149,6 +151,25 @@ def _quantize(instruction: Any, operands: list[Any]) -> Iterator[str]:
         yield "the size of dim must be a multiple of 4"
     if len(instruction.shape.tuple_shapes) != 2:
         yield "returns a tuple of 2"
+
+
+def _starts(operands: list[Any], schema: Any) -> Iterator[tuple[str, str]]:
+    """Constant starts of an update, against the sizes of the dims; a dynamic slice by constants is a slice by the time it is HLO."""
+    written, update, *starts = operands
+    for dim, (start, size, whole) in enumerate(zip(starts, update.shape.dimensions, written.shape.dimensions, strict=True)):
+        value = _scalar(start, schema)
+        if value is not None and not 0 <= value <= whole - size:
+            yield "ESMP002", f"constant index {value} is out of bounds of dimension {dim}"
+
+
+def _scalar(instruction: Any, schema: Any) -> int | None:
+    """The value of a scalar constant of 32 or 64 bits."""
+    if instruction.opcode != "constant" or instruction.shape.element_type not in (4, 5, 8, 9) or instruction.shape.dimensions:
+        return None
+    literal = fields(schema.serialize(instruction.literal))
+    field = {4: 4, 5: 5, 8: 6, 9: 7}[instruction.shape.element_type]
+    (value,) = integers(literal[field])
+    return value - 2**64 if value >= 2**63 and field in (4, 5) else value
 
 
 def _indices(instruction: Any, by_id: dict[int, Any], schema: Any) -> Iterator[tuple[str, str]]:

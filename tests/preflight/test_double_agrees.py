@@ -41,6 +41,11 @@ def reshaped(element: str, size: int = 3) -> tuple[str, str]:
     return f"%x: tensor<{size}x{element}>", f"%r = stablehlo.reshape %x : (tensor<{size}x{element}>) -> tensor<{size}x1x{element}>"
 
 
+def put(start: int) -> tuple[str, str]:
+    text = "%r = stablehlo.dynamic_update_slice %x, %u, %i : (tensor<5xf32>, tensor<2xf32>, tensor<i32>) -> tensor<5xf32>"
+    return "%x: tensor<5xf32>,%u: tensor<2xf32>", f"%i = stablehlo.constant dense<{start}> : tensor<i32>\n{text}"
+
+
 QUANTIZED = json.dumps({"dtype": "float8_e5m2", "dim": 1})
 JOINED = """%n = stablehlo.iota dim = 0 : tensor<4x1xi32>
 %i = stablehlo.concatenate {}, dim = 1 : (tensor<4x1xi32>, tensor<4x1xi32>) -> tensor<4x2xi32>"""
@@ -51,6 +56,8 @@ REFUSED = {
     "memory": (reshaped("f32", 13 * GIB // 4), "EOOM001"),
     "kernel": (kernel("/nowhere/kernel.bin"), "EVRF059"),
     "name": (call("AwsNeuronModuleMarkerMiddle"), "EVRF015"),
+    "start": (put(4), "ESMP002"),
+    "negative": (put(-1), "ESMP002"),
     "pair": (pairs(JOINED.format("%n, %k")), "EVRF056"),
     "type": (quantize("bf16", "4x8", "{}"), "EVRF036"),
     "element": (quantize("f32", "4x8", QUANTIZED), "EVRF036"),
@@ -65,6 +72,7 @@ PASSING = {
     "complex64": reshaped("complex<f32>"),
     "memory": reshaped("f32", 11 * GIB // 4),
     "kernel": kernel(__file__),
+    "start": put(3),
     "pair": pairs(JOINED.format("%k, %n")),
     "quantize": quantize("f16", "4x8", QUANTIZED),
     **{f"scatter{n}": scatter(4, form) for n, form in enumerate(FORMS)},
