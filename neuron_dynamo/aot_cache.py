@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol
 from unittest.mock import patch
@@ -34,13 +33,16 @@ from torch._inductor.output_code import OutputCode
 
 from neuron_dynamo import custom
 from neuron_dynamo.cache.key import program_key
-from neuron_dynamo.cache.toolchain import package_digest, package_version, torch_version
+from neuron_dynamo.cache.toolchain import package_digest
 from neuron_dynamo.compilers.base import Compiler
 from neuron_dynamo.errors import NeuronDynamoError
 from neuron_dynamo.options import Options
 
 _STATE_FORMAT = 1
 _KNOWN_NAMESPACES = frozenset({"aten", "prims", "prim", "_c10d_functional", "c10d_functional", "_dtensor"})
+
+_KEYS_OF_PYTORCHS_OWN = frozenset({"Meta", "MPS", "CUDA", "XPU", "Python"})
+"""Dispatch keys for which PyTorch itself gives aten ops kernels in Python."""
 
 _log = logging.getLogger(__name__)
 
@@ -163,10 +165,9 @@ def aot_compiler(compile_graph: CompileGraph) -> SerializableAOTDispatchCompiler
 
 
 def aot_fingerprint(options: Options, compiler: Compiler) -> str:
-    """SHA-256 (hex) over all of ours that decides what a Dynamo graph is compiled to: options, target, compiler, versions, sources;
-    and over the rules that the user registered."""
+    """SHA-256 (hex) over all of ours that decides what a Dynamo graph is compiled to: options, target, compiler, versions, sources."""
     key = program_key("", options.resolved_target, options, compiler)
-    described = [key.to_json(), options.fallback, options.rng, options.fusions, package_digest(), custom.fingerprint()]
+    described = [key.to_json(), options.fallback, options.rng, options.fusions, package_digest()]
     return hashlib.sha256(json.dumps(described).encode()).hexdigest()
 
 
@@ -175,8 +176,11 @@ def uncacheable_reason(graph: torch.nn.Module) -> str | None:
 
     PyTorch's key names a function, but does not see into it, and looks only at the outermost graph; a tensor constant enters it
     with its shape alone. So code or values of the user's could change under an unchanged key. Parameters and buffers of the outermost
-    module are no constants: AOTAutograd makes them inputs of the graph.
+    module are no constants: AOTAutograd makes them inputs of the graph. Which of PyTorch's own ops a graph will come to, it does not show:
+    code of the user's for one of them may take part in any.
     """
+    if foreign := _ops_of_pytorchs_with_the_users_code():
+        return f"code of the user's computes {foreign[0]}"
     inputs = {name for named in (graph.named_parameters, graph.named_buffers) for name, _ in named(remove_duplicate=False)}
     for module in graph.modules():
         if not isinstance(module, torch.fx.GraphModule):
@@ -203,6 +207,13 @@ def uncacheable_reason(graph: torch.nn.Module) -> str | None:
     return None
 
 
+def _ops_of_pytorchs_with_the_users_code() -> list[str]:
+    """Rules and decompositions registered with us, and kernels given to torch.library."""
+    ruled = [str(op) for op in custom.taken() if op.namespace in _KNOWN_NAMESPACES]
+    kernels = (name.split("/") for name in torch.library._impls if name.startswith("aten/"))
+    return sorted([*ruled, *(f"aten.{op} for {key}" for _, op, key in kernels if key not in _KEYS_OF_PYTORCHS_OWN)])
+
+
 def _attribute(module: torch.nn.Module, path: str) -> Any:
     value: Any = module
     for name in path.split("."):
@@ -210,24 +221,12 @@ def _attribute(module: torch.nn.Module, path: str) -> Any:
     return value
 
 
-def _cheap_key() -> contextlib.AbstractContextManager[Any]:
-    """Leave out of PyTorch's key what takes long to gather and tells nothing more here: together a second or two of every first call.
+def _without_inductors_code_generators() -> contextlib.AbstractContextManager[Any]:
+    """Leave Inductor's custom passes for other devices out of the key, which have no effect here.
 
-    To list Inductor's custom passes for other devices, which have no effect here, the key would import all of Inductor's code generators;
-    to tell one PyTorch from another, it reads all sources of it, of which names and sizes tell as much.
+    To list them, the key would import all of Inductor's code generators: more than a second of every first call.
     """
-    return patch.multiple(
-        codecache,
-        init_backend_registration=lambda: None,
-        custom_backend_passes={},
-        custom_backend_codegen_configs={},
-        torch_key=_torch_identity,
-    )
-
-
-@cache
-def _torch_identity() -> bytes:
-    return f"{torch_version()} {package_version('torch', 'torch')}".encode()
+    return patch.multiple(codecache, init_backend_registration=lambda: None, custom_backend_passes={}, custom_backend_codegen_configs={})
 
 
 @contextlib.contextmanager
@@ -244,7 +243,7 @@ def aot_cache_config(options: Options, fingerprint: str, restore: Restore, graph
             _log.info("AOTAutogradCache is not used for this graph: %s", reason)
             stack.enter_context(functorch_config.patch(enable_autograd_cache=False, enable_remote_autograd_cache=False))
         else:
-            stack.enter_context(_cheap_key())
+            stack.enter_context(_without_inductors_code_generators())
             tag = f"{torch.compiler.config.cache_key_tag}neuron_dynamo:{fingerprint}"
             stack.enter_context(torch.compiler.config.patch(cache_key_tag=tag))  # type: ignore[attr-defined]
             stack.enter_context(

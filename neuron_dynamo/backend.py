@@ -46,6 +46,7 @@ def _compile(gm: GraphModule, example_inputs: list[Any], options: Options) -> An
     from neuron_dynamo.passes.recurrent import open_recurrent
     from neuron_dynamo.passes.table import LazyTable
     from neuron_dynamo.recording import name_real_types, recording
+    from neuron_dynamo.shadowed import set_aside
     from neuron_dynamo.stored import admit, not_restored, restore
     from neuron_dynamo.timing import backend_call, own_work
 
@@ -94,7 +95,7 @@ def _compile(gm: GraphModule, example_inputs: list[Any], options: Options) -> An
     keep_draws = torch._inductor.config.patch(fallback_random=options.rng == "eager")
     # Tokens that order effects are made inside the graph: AOTAutogradCache restores no graph that takes them as inputs.
     inner_tokens = torch._functorch.config.patch(unlift_effect_tokens=True)
-    with backend_call(), keep_draws, inner_tokens, settings as session:
+    with backend_call(), set_aside(), keep_draws, inner_tokens, settings as session:
         compiled = aot_autograd(
             fw_compiler=compiler("forward"),
             bw_compiler=compiler("backward"),

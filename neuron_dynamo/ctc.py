@@ -42,6 +42,8 @@ def ctc_loss(
     """
     rows = log_probs if log_probs.ndim == 3 else log_probs.unsqueeze(1)
     steps, batch, classes = rows.shape
+    if not rows.numel():
+        raise RuntimeError("log_probs tensor must not be empty")
     if not 0 <= blank < classes:
         raise RuntimeError("blank must be in label range")
     taken, given = (torch.as_tensor(n, dtype=torch.int64).reshape(-1) for n in (input_lengths, target_lengths))

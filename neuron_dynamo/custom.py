@@ -5,13 +5,10 @@ An op without either runs on the host. Register before the first call of a compi
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import threading
-import types
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -33,7 +30,7 @@ class Decomposition:
 
 _decompositions: dict[Any, Decomposition] = {}
 _places: dict[Any, str] = {}
-_digests: dict[Any, str] = {}
+_taken: set[Any] = set()
 _lock = threading.Lock()
 
 
@@ -66,7 +63,7 @@ def register_lowering(op: Any, *, guard: registry.Guard | None = None) -> Callab
             _claim(found)
             registry.registered()[found] = registry.Entry(bound, bound_guard if guard is not None else None)
             _places[found] = _place("lowering rule", rule)
-            _digests[found] = _digest(rule, guard)
+            _taken.add(found)
         return rule
 
     return register
@@ -84,7 +81,7 @@ def register_decomposition(op: Any) -> Callable[[FunctionT], FunctionT]:
         with _lock:
             _claim(found)
             _decompositions[found] = Decomposition(function, _place("decomposition", function))
-            _digests[found] = _digest(function)
+            _taken.add(found)
         return function
 
     return register
@@ -94,8 +91,9 @@ def unregister(op: Any) -> None:
     """Forget what register_lowering or register_decomposition was told of `op`; nothing happens where that is nothing."""
     found = _resolve(op)
     with _lock:
-        if _digests.pop(found, None) is not None and _decompositions.pop(found, None) is None:
+        if found in _taken and _decompositions.pop(found, None) is None:
             del registry.registered()[found], _places[found]
+        _taken.discard(found)
 
 
 def decomposition(op: Any) -> Decomposition | None:
@@ -109,14 +107,8 @@ def place_of_rule(op: Any) -> str:
 
 
 def taken() -> frozenset[Any]:
-    """Overloads that must reach our passes whole."""
-    return frozenset(_digests)
-
-
-def fingerprint() -> str:
-    """SHA-256 (hex) over all registered rules and decompositions, equal in processes that run the same source."""
-    rows = sorted(f"{op}={digest}" for op, digest in _digests.items())
-    return hashlib.sha256("\n".join(rows).encode()).hexdigest()
+    """Overloads with a rule or a decomposition of the user's: they must reach our passes whole, and what their code reads is not known."""
+    return frozenset(_taken)
 
 
 def _resolve(op: Any) -> torch._ops.OpOverload:
@@ -141,7 +133,7 @@ def _resolve(op: Any) -> torch._ops.OpOverload:
 
 
 def _claim(op: torch._ops.OpOverload) -> None:
-    if op in _digests or registry.find(op) is not None:
+    if op in _taken or registry.find(op) is not None:
         raise RuleError(
             "it has a lowering rule or a decomposition already", op=str(op), remedy="neuron_dynamo.custom.unregister removes yours"
         )
@@ -159,36 +151,7 @@ def _all_arguments(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dic
     return positional, named
 
 
-# Identity of a rule
-
-
 def _place(what: str, function: Callable[..., Any]) -> str:
     code = getattr(inspect.unwrap(function), "__code__", None)
     name = getattr(function, "__qualname__", type(function).__name__)
     return f"{what} {name} ({code.co_filename}:{code.co_firstlineno})" if code is not None else f"{what} {name}"
-
-
-def _digest(*functions: Callable[..., Any] | None) -> str:
-    """Over what the functions are: their code and the file that they are in, for they may call others there."""
-    hasher = hashlib.sha256()
-    for function in functions:
-        for part in _parts(function):
-            hasher.update(part)
-            hasher.update(b"\0")
-    return hasher.hexdigest()
-
-
-def _parts(value: Any, depth: int = 0) -> list[bytes]:
-    if isinstance(value, types.CodeType):
-        inner = [part for constant in value.co_consts for part in _parts(constant, depth)]
-        return [value.co_code, repr(value.co_names).encode(), repr(value.co_varnames).encode(), *inner]
-    if not isinstance(value, types.FunctionType) or depth > 3:
-        return [repr(value).encode()]
-    cells = [cell.cell_contents for cell in value.__closure__ or ()]
-    parts = [
-        part
-        for v in (value.__code__, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values(), *cells)
-        for part in _parts(v, depth + 1)
-    ]
-    file = inspect.getsourcefile(value)
-    return [*parts, Path(file).read_bytes()] if file is not None and Path(file).is_file() else parts

@@ -199,12 +199,30 @@ def _torch_neuronx() -> tuple[Check, ...]:
     return (Check("torch-neuronx", "note", found, "use backend='neuron_dynamo', or an environment without torch-neuronx"),)
 
 
+def _without_device(options: Options) -> str:
+    """What becomes of the programs of a Neuron target where there is no device to run them, "" if that is an error."""
+    if options.emulate == "never":
+        return ""
+    try:
+        find(options.compiler)
+    except CompilerMissingError:
+        return f"; programs for {options.target} are not compiled, and run on the host" if options.emulate == "always" else ""
+    compiled = "compiled and cached" if options.cache in ("on", "refresh") else "compiled"
+    return f"; programs for {options.target} are {compiled}, and run on the host"
+
+
 def _runtime(options: Options, needed: bool) -> Iterator[Check]:
     """libnrt, the NeuronCores that it shows this process, and what machine it says this is. Takes no core."""
     status = "problem" if needed else "note"
+    instead = _without_device(options) if needed else ""
+    absent, to_run = ("note", "to run on a device, ") if instead else (status, "")
     path = nrt_api.find_library(options.libnrt)
     if path is None:
-        yield Check("libnrt", status, "not found", _SDK_REMEDY.format("the Neuron runtime (libnrt)"))
+        remedy = _SDK_REMEDY.format("the Neuron runtime (libnrt)")
+        if options.libnrt is None:
+            yield Check("libnrt", absent, f"not found{instead}", f"{to_run}{remedy}")
+        else:
+            yield Check("libnrt", status, "not found", remedy)
         return
     try:
         cores = nrt_api.Nrt(path).count_vncs()
@@ -213,7 +231,7 @@ def _runtime(options: Options, needed: bool) -> Iterator[Check]:
         return
     if not cores:
         remedy = "load the Neuron driver on a Neuron instance; NEURON_RT_VISIBLE_CORES may hide cores"
-        yield Check("libnrt", status, f"{path}, no Neuron device", remedy)
+        yield Check("libnrt", absent, f"{path}, no Neuron device{instead}", f"{to_run}{remedy}")
         return
     yield Check("libnrt", "ok", f"{path}, {cores} logical NeuronCores")
     try:

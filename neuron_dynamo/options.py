@@ -9,8 +9,9 @@ import dataclasses
 import json
 import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +24,9 @@ Parser = Callable[[Any, str], Any]
 
 
 def _path(value: Any, where: str) -> str:
-    if not isinstance(value, (str, os.PathLike)) or not str(value):
+    if not isinstance(value, (str, os.PathLike)) or not str(value) or "\0" in str(value):
         raise OptionError(f"{where} is {value!r}", remedy="give a string or a path")
     return os.fspath(value)
-
-
-def _lnc(value: Any, where: str) -> int:
-    if isinstance(value, bool) or not str(value).strip().isdigit():
-        raise OptionError(f"{where} is {value!r}", remedy="give a whole number, 1 or 2")
-    return int(value)
 
 
 def _arguments(value: Any, where: str) -> tuple[str, ...]:
@@ -115,7 +110,9 @@ class Options:
         choices=TARGET_NAMES,
         env="NEURON_DYNAMO_TARGET",
     )
-    lnc: int | None = _option(None, "logical NeuronCore configuration; the target's own by default", _lnc, env="NEURON_LOGICAL_NC_CONFIG")
+    lnc: int | None = _option(
+        None, "logical NeuronCore configuration; the target's own by default", _positive(int), env="NEURON_LOGICAL_NC_CONFIG"
+    )
     compiler_args: tuple[str, ...] = _option(
         (), "extra neuronx-cc arguments, a string (split as a shell does) or a list", _arguments, env="NEURON_DYNAMO_COMPILER_ARGS"
     )
@@ -274,7 +271,11 @@ class Options:
 
     @property
     def resolved_target(self) -> Target:
-        return get_target(self.target, self.lnc)
+        """The target as the options have it: where neuronx-cc is told not to keep 64-bit integers, it does not."""
+        target = get_target(self.target, self.lnc)
+        if target.wide_integers and not target.is_host and _narrows_integers((*self.neuron_cc_flags, *self.compiler_args)):
+            return dataclasses.replace(target, wide_integers=False)
+        return target
 
     @property
     def cache_bytes(self) -> int | None:
@@ -290,6 +291,13 @@ class Options:
     def layer_paths(self) -> tuple[Path, ...]:
         """Absolute paths of the read-only cache directories, `~` expanded."""
         return tuple(Path(layer).expanduser().absolute() for layer in self.cache_layers)
+
+
+def _narrows_integers(flags: Sequence[str]) -> bool:
+    """Whether the last --native-int64 among neuronx-cc's flags is other than `enabled`."""
+    words = " ".join(flags).replace("=", " ").split()
+    values = [value for flag, value in pairwise(words) if flag == "--native-int64"]
+    return bool(values) and values[-1] != "enabled"
 
 
 def collect_folder(environ: Mapping[str, str] | None = None) -> tuple[Path, str] | None:

@@ -5,15 +5,16 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import warnings
 from pathlib import Path
 
 import pytest
 import torch
 from torch._dynamo.utils import counters
 
-from neuron_dynamo import aot_cache
+import neuron_dynamo
+from neuron_dynamo import custom
 from neuron_dynamo.aot_cache import RestorableGraph, aot_fingerprint, uncacheable_reason
-from neuron_dynamo.cache import toolchain
 from neuron_dynamo.options import Options
 from tests.aot_toy import ToyBackend, ToyCompiler, new_process
 
@@ -141,20 +142,30 @@ def test_the_users_own_cache_tag_still_counts(folders):
     assert other.compiled == 1
 
 
-def test_another_torch_is_a_miss(folders, monkeypatch):
-    """A PyTorch of which one file is a byte longer, under the same version."""
-    infer(mlp(), backend(folders), torch.ones(4, 6))
-    sizes = toolchain._names_and_sizes
-    monkeypatch.setattr(
-        toolchain, "_names_and_sizes", lambda root: (f"{line}0" if line.startswith("version.py:") else line for line in sizes(root))
-    )
-    aot_cache._torch_identity.cache_clear()
-    other = backend(folders)
-    try:
-        infer(mlp(), other, torch.ones(4, 6))
-    finally:
-        aot_cache._torch_identity.cache_clear()
-    assert (other.compiled, other.restored) == (1, 0)
+@pytest.mark.parametrize("register", ["lowering", "decomposition", "kernel"])
+def test_users_code_for_an_op_of_pytorchs_is_never_stale(folders, register):
+    """What the code reads may change, and no key sees it."""
+    op = torch.ops.aten._standard_gamma.default
+    library = torch.library.Library("aten", "IMPL")
+    with contextlib.ExitStack() as stack:
+        if register == "lowering":
+            neuron_dynamo.register_lowering(op)(lambda b, x, generator: x)
+        elif register == "decomposition":
+            neuron_dynamo.register_decomposition(op)(lambda x, generator=None: x)
+        else:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # PyTorch tells of the kernel that it replaces
+                library.impl("hardswish", lambda x: x * 2, "AutogradCPU")
+            stack.callback(library._destroy)
+        stack.callback(custom.unregister, op)
+        for _ in range(2):
+            made = backend(folders)
+            infer(mlp(), made, torch.ones(4, 6))
+            assert (made.compiled, made.restored) == (1, 0)
+    for expected in (1, 0):
+        made = backend(folders)
+        infer(mlp(), made, torch.ones(4, 6))
+        assert made.compiled == expected
 
 
 def test_entry_under_a_foreign_fingerprint_is_a_miss(folders):

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import re
-import subprocess
-import sys
-import textwrap
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -286,70 +282,6 @@ def test_rules_are_registered_once() -> None:
 def test_an_op_that_writes_takes_a_decomposition_only() -> None:
     with pytest.raises(RuleError, match="register_decomposition"):
         neuron_dynamo.register_lowering(accumulate)
-
-
-# Identity
-
-
-def _fingerprint(folder: Path, source: str) -> str:
-    """custom.fingerprint() once the rule in `source`, a module of its own, is registered; then the rule is forgotten."""
-    folder.mkdir()
-    (folder / "my_rules.py").write_text(source)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(folder)
-        importlib.import_module("my_rules")
-        found = custom.fingerprint()
-    custom.unregister("keyed::op")
-    del sys.modules["my_rules"]
-    return found
-
-
-def test_the_key_follows_the_source_of_the_rules(tmp_path: Path) -> None:
-    """In a process of its own, and after each change of the text."""
-    source = """
-    import neuron_dynamo, torch
-
-    if not hasattr(torch.ops.keyed, "op"):
-        torch.library.define("keyed::op", "(Tensor x) -> Tensor")
-
-    def helper(b, x):
-        return b.add(x, x)
-
-    @neuron_dynamo.register_lowering("keyed::op")
-    def rule(b, x):
-        return helper(b, x)
-    """
-    source = textwrap.dedent(source)
-    first = _fingerprint(tmp_path / "first", source)
-    assert _fingerprint(tmp_path / "changed", source.replace("b.add", "b.mul")) != first
-    assert custom.fingerprint() != first
-    code = "import my_rules; from neuron_dynamo import custom; print(custom.fingerprint())"
-    environ = {"PYTHONPATH": f"{ROOT}:{tmp_path / 'first'}", "PYTHONHASHSEED": "3"}
-    other = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environ, check=True, capture_output=True, text=True)
-    assert other.stdout.strip() == first
-
-
-def test_the_key_follows_what_a_rule_closes_over() -> None:
-    def register(factor: int) -> str:
-        neuron_dynamo.register_lowering(scaled)(lambda b, x, _: b.mul(x, b.like(x, factor)))
-        found = custom.fingerprint()
-        custom.unregister(scaled)
-        return found
-
-    assert register(2) == register(2) != register(3)
-
-
-def test_aotautograds_key_includes_the_rules() -> None:
-    from neuron_dynamo.aot_cache import aot_fingerprint
-    from neuron_dynamo.compilers import compiler_for
-    from neuron_dynamo.options import Options
-
-    options = Options.resolve(None)
-    before = aot_fingerprint(options, compiler_for(options))
-    _register_scaled(scaled)
-    assert aot_fingerprint(options, compiler_for(options)) != before
-    custom.unregister(scaled)
-    assert aot_fingerprint(options, compiler_for(options)) == before
 
 
 def test_a_new_rule_is_used_though_caches_hold_the_old_program() -> None:

@@ -240,6 +240,41 @@ def test_the_device_that_libnrt_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lib.calls("nrt_init") == 0
 
 
+def test_a_machine_that_compiles_and_has_no_device(tmp_path: Path) -> None:
+    """It fills the cache, and the host runs the programs: that is no problem, unless more was asked for."""
+    _compiler(tmp_path, "echo 'NeuronX Compiler version 2.27.1.0'")
+
+    def libnrt(**given: Any) -> Check:
+        return check(diagnose({"target": "trn2", **given}), "libnrt")
+
+    assert libnrt() == Check(
+        "libnrt",
+        "note",
+        "not found; programs for trn2 are compiled and cached, and run on the host",
+        "to run on a device, install the Neuron runtime (libnrt) from the AWS Neuron SDK; target 'host' needs no SDK",
+    )
+    assert libnrt(cache="off").found == "not found; programs for trn2 are compiled, and run on the host"
+    assert (libnrt(emulate="never").status, libnrt(emulate="never").found) == ("problem", "not found")
+    assert libnrt(libnrt="/nowhere").status == "problem"
+    uncompiled = libnrt(compiler="/nowhere/neuronx-cc", emulate="always")
+    assert (uncompiled.status, uncompiled.found) == ("note", "not found; programs for trn2 are not compiled, and run on the host")
+    assert libnrt(compiler="/nowhere/neuronx-cc").status == "problem"
+
+
+@pytest.mark.skipif(c_compiler() is None, reason="no C compiler (cc, gcc, clang): the libnrt double cannot be built")
+def test_a_machine_that_compiles_with_libnrt_and_no_device(tmp_path: Path) -> None:
+    _compiler(tmp_path, "echo 'NeuronX Compiler version 2.27.1.0'")
+    lib = double()
+    lib.reset()
+    lib.configure(cores=0)
+    libnrt = check(diagnose({"target": "trn2", "libnrt": lib.path}), "libnrt")
+    assert (libnrt.status, libnrt.found) == (
+        "note",
+        f"{lib.path}, no Neuron device; programs for trn2 are compiled and cached, and run on the host",
+    )
+    assert libnrt.remedy.startswith("to run on a device, load the Neuron driver")
+
+
 def test_cpu_features_in_our_order(tmp_path: Path) -> None:
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text("processor\t: 0\nflags\t\t: fpu amx_tile avx2 avx sse\n\nprocessor\t: 1\nflags\t\t: fpu fma\n")

@@ -15,7 +15,7 @@ from neuron_dynamo.cache.counters import count
 from neuron_dynamo.cache.entry import Artifact, BadEntry
 from neuron_dynamo.cache.key import CacheKey
 from neuron_dynamo.cache.local import LocalStore
-from neuron_dynamo.cache.trouble import warn_once
+from neuron_dynamo.cache.trouble import BAD_ENTRY, warn_once
 
 _shunned: set[str] = set()
 
@@ -39,7 +39,7 @@ class Layers:
                     warn_once(place, "directory", "it is not there")
             except BadEntry as error:
                 count("quarantined")
-                warn_once(place, key.digest, f"entry {key.digest} is bad and was ignored: {error}")
+                warn_once(place, BAD_ENTRY, f"entry {key.digest} is bad and was ignored: {error}")
             except OSError as error:
                 count("errors")
                 warn_once(place, "directory", f"{error}; work goes on without it")

@@ -12,7 +12,7 @@ from neuron_dynamo.cache.counters import count
 from neuron_dynamo.cache.entry import Artifact, BadEntry
 from neuron_dynamo.cache.key import CacheKey
 from neuron_dynamo.cache.remote import RemoteError, RemoteStore
-from neuron_dynamo.cache.trouble import warn_once
+from neuron_dynamo.cache.trouble import BAD_ENTRY, warn_once
 from neuron_dynamo.options import Options
 
 SHORTEST_PAUSE, LONGEST_PAUSE = 60.0, 3600.0
@@ -67,7 +67,7 @@ class RemoteLevel:
         """Not serve the remote's entry of `key` again in this process; the next upload takes its place."""
         self.shun(key)
         count("quarantined")
-        warn_once(self._place, key.digest, f"entry {key.digest} is bad and was ignored: {reason}")
+        warn_once(self._place, BAD_ENTRY, f"entry {key.digest} is bad and was ignored: {reason}")
 
     def shun(self, key: CacheKey) -> None:
         """What `reject` does, without a word: its copy here was rejected already."""

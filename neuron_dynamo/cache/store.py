@@ -21,7 +21,7 @@ from neuron_dynamo.cache.local import LocalStore
 from neuron_dynamo.cache.locks import PATIENCE, LocksUnavailable, Stalled, wait_for
 from neuron_dynamo.cache.memory import MemoryStore
 from neuron_dynamo.cache.remote_level import remote_for
-from neuron_dynamo.cache.trouble import warn_once
+from neuron_dynamo.cache.trouble import BAD_ENTRY, warn_once
 from neuron_dynamo.errors import CacheMissError
 from neuron_dynamo.options import Options
 
@@ -200,7 +200,7 @@ class Cache:
             self._remote.shun(key)
         if identity is None:
             count("quarantined")
-            self._warn_once(key.digest, f"entry {key.digest}, which lies elsewhere, is bad and was ignored: {reason}")
+            self._warn_once(BAD_ENTRY, f"entry {key.digest}, which lies elsewhere, is bad and was ignored: {reason}")
         else:
             self._quarantine(key, reason)
 
@@ -350,7 +350,7 @@ class Cache:
             except OSError as error:
                 self._directory_failed(error)
         count("quarantined")
-        self._warn_once(key.digest, f"entry {key.digest} is bad and was {outcome}: {reason}")
+        self._warn_once(BAD_ENTRY, f"entry {key.digest} is bad and was {outcome}: {reason}")
 
     def _directory_failed(self, error: OSError) -> None:
         count("errors")

@@ -59,7 +59,7 @@ def _pool(x: Tensor, kernel_size: Sequence[int], output_size: Sequence[int], sam
     for d in range(spatial):
         starts = _starts(samples[..., d], sizes[d], kernel_size[d], output_size[d])
         steps = starts.unsqueeze(-1) + torch.arange(kernel_size[d], device=x.device)
-        steps = steps.reshape(*lead, *(1,) * d, -1, *(1,) * (spatial - 1 - d))
+        steps = steps.reshape(*lead, *(1,) * d, output_size[d] * kernel_size[d], *(1,) * (spatial - 1 - d))
         dim = len(lead) + d
         shape = list(windows.shape)
         shape[dim] = steps.shape[dim]
@@ -70,7 +70,7 @@ def _pool(x: Tensor, kernel_size: Sequence[int], output_size: Sequence[int], sam
     order = [*range(front), *range(front, front + 2 * spatial, 2), *range(front + 1, front + 2 * spatial, 2)]
 
     def by_window(v: Tensor) -> Tensor:
-        return v.reshape(*lead, *split).permute(order).reshape(*lead, *output_size, -1)
+        return v.reshape(*lead, *split).permute(order).reshape(*lead, *output_size, math.prod(kernel_size))
 
     values, best = by_window(windows).max(-1)
     return values, by_window(place.expand(windows.shape)).gather(-1, best.unsqueeze(-1)).squeeze(-1)

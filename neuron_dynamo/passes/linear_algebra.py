@@ -179,5 +179,6 @@ def linalg_pinv(a: Tensor, *, atol: Tensor | None = None, rtol: Tensor | None = 
 
 def addbmm(start: Tensor, x: Tensor, y: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """beta * start + alpha * the sum over the batch of x @ y, as one product."""
-    rows, columns = x.shape[1], y.shape[2]
-    return torch.addmm(start, x.transpose(0, 1).reshape(rows, -1), y.reshape(-1, columns), beta=beta, alpha=alpha)
+    (batch, rows, inner), columns = x.shape, y.shape[2]
+    wide, tall = x.transpose(0, 1).reshape(rows, batch * inner), y.reshape(batch * inner, columns)
+    return torch.addmm(start, wide, tall, beta=beta, alpha=alpha)

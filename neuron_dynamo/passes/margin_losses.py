@@ -1,7 +1,7 @@
-"""Decompositions of the multi-label margin loss and of the gradients of it and the multi-class one, after
-aten/src/ATen/native/LossMulti{Margin,LabelMargin}.cpp.
+"""Decompositions of the multi-class and multi-label margin losses and of their gradients, after
+aten/src/ATen/native/LossMulti{Margin,LabelMargin}.cpp: what is no more than 0, as NaN is not, does not count.
 
-PyTorch's own decomposition of the former is wrong where a row's first label is -1.
+PyTorch's own decomposition of the latter counts entries after a row's first -1.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ _NONE, _MEAN = 0, 1
 def margin_loss_decompositions() -> dict[Any, Callable[..., Any]]:
     """Op overload -> decomposition."""
     return {
+        aten.multi_margin_loss.default: multi_margin_loss,
         aten.multi_margin_loss_backward.default: multi_margin_loss_backward,
         aten.multilabel_margin_loss_forward.default: multilabel_margin_loss_forward,
         aten.multilabel_margin_loss_backward.default: multilabel_margin_loss_backward,
@@ -35,6 +36,29 @@ def _slope(grad: Tensor, rows: Tensor, reduction: int) -> Tensor:
     """Gradient that reaches each row's sum over classes: [N, 1] or 0-d."""
     scale = rows.shape[1] * (rows.shape[0] if reduction == _MEAN else 1)
     return (grad.reshape(-1, 1) if reduction == _NONE and grad.ndim else grad.reshape(())) / scale
+
+
+def multi_margin_loss(
+    x: Tensor, target: Tensor, p: int | float = 1, margin: int | float = 1, weight: Tensor | None = None, reduction: int = _MEAN
+) -> Tensor:
+    """x [N, C] or [C]; target [N] or 0-d holds the right class of each row."""
+    rows, label = _rows(x), target.reshape(-1, 1)
+    excess = margin - rows.gather(1, label) + rows
+    counted = (excess > 0) & (torch.arange(rows.shape[1], device=x.device) != label)
+    loss = excess if p == 1 else excess * excess
+    if weight is not None:
+        loss = loss * weight[label]
+    return _reduced(torch.where(counted, loss, 0).sum(1), x, reduction)
+
+
+def _reduced(sums: Tensor, x: Tensor, reduction: int) -> Tensor:
+    """The loss of x, [N, C] or [C], from the sums over the classes of its rows."""
+    loss = sums / max(x.shape[-1] if x.ndim else 1, 1)
+    if reduction == _MEAN:
+        loss = loss.mean()
+    elif reduction != _NONE or x.ndim < 2:
+        loss = loss.sum()
+    return loss.to(x.dtype)
 
 
 def multi_margin_loss_backward(
@@ -66,13 +90,8 @@ def multilabel_margin_loss_forward(x: Tensor, target: Tensor, reduction: int) ->
     excess, listed, place = _label_excess(rows, labels)
     classes = torch.arange(rows.shape[1], device=x.device)
     is_label = ((place.unsqueeze(2) == classes) & listed.unsqueeze(2)).any(1)
-    counted = listed.unsqueeze(2) & ~is_label.unsqueeze(1)
-    loss = torch.where(counted, excess.clamp_min(0), 0).sum((1, 2)) / max(rows.shape[1], 1)
-    if reduction == _MEAN:
-        loss = loss.mean()
-    elif reduction != _NONE or x.ndim < 2:
-        loss = loss.sum()
-    return loss.to(x.dtype), is_label.to(x.dtype).reshape(target.shape)
+    counted = (excess > 0) & listed.unsqueeze(2) & ~is_label.unsqueeze(1)
+    return _reduced(torch.where(counted, excess, 0).sum((1, 2)), x, reduction), is_label.to(x.dtype).reshape(target.shape)
 
 
 def multilabel_margin_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int, is_target: Tensor) -> Tensor:

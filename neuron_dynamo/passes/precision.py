@@ -1,11 +1,13 @@
 """Types that a target lacks: float64 is computed as float32, and complex128 as complex64, where the option `precision` allows it.
 
-Inputs are narrowed and outputs widened on the host, so that the caller sees the dtypes that eager PyTorch gives.
+Inputs are narrowed and outputs widened on the host, so that the caller sees the dtypes that eager PyTorch gives. Integers of 64 bits are
+left to the target's compiler, which keeps the lower 32: indices and counts that fit lose nothing, and whether others do, only data tells.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Container
 from typing import Any
 
 import torch
@@ -25,22 +27,40 @@ _NARROWER = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 
 def precision(gm: GraphModule, target: Target, policy: str) -> GraphModule:
     """`gm`, or a narrower graph in its place. `policy` is the option: warn, narrow or error. Raises PrecisionError."""
+    if not target.wide_integers:
+        _tell(target, policy, _of_types(gm, {torch.int64}), "keeps the lower 32 bits of an integer", "are int64")
     lacking = {wide: narrow for wide, narrow in _NARROWER.items() if wide not in target.dtypes}
-    found = [(node, value.dtype) for node in gm.graph.nodes for value in _tensors(node) if value.dtype in lacking]
+    found = _of_types(gm, lacking)
     if not found:
         return gm
-    node, dtype = next(((n, d) for n, d in found if n.op == "call_function"), found[0])
+    dtype = _first(found)[1]
+    _tell(target, policy, found, f"has no {dtype}", f"are computed as {lacking[dtype]}")
+    return _narrowed(gm, lacking)
+
+
+def _of_types(gm: GraphModule, dtypes: Container[torch.dtype]) -> list[tuple[Node, torch.dtype]]:
+    return [(node, value.dtype) for node in gm.graph.nodes for value in _tensors(node) if value.dtype in dtypes]
+
+
+def _first(found: list[tuple[Node, torch.dtype]]) -> tuple[Node, torch.dtype]:
+    """The first that is computed, else the first."""
+    return next((pair for pair in found if pair[0].op == "call_function"), found[0])
+
+
+def _tell(target: Target, policy: str, found: list[tuple[Node, torch.dtype]], lack: str, consequence: str) -> None:
+    """Warn or raise, as the policy has it, if anything was found."""
+    if not found or policy not in ("warn", "error"):
+        return
+    node, _ = _first(found)
     if policy == "error":
         raise PrecisionError(
-            f"target {target.name} has no {dtype}, and precision='error'",
+            f"target {target.name} {lack}, and precision='error'",
             op=str(node.target),
             source=source_of(node),
             remedy='compute in a type that the target has, or set options={"precision": "narrow"}',
         )
-    if policy == "warn":
-        text = f"ND111: target {target.name} has no {dtype}: {len(found)} values are computed as {lacking[dtype]}"
-        warnings.warn(f"{text}\n  first: {node.target} at {source_of(node)}", PrecisionWarning, stacklevel=2)
-    return _narrowed(gm, lacking)
+    text = f"ND111: target {target.name} {lack}: {len(found)} values {consequence}"
+    warnings.warn(f"{text}\n  first: {node.target} at {source_of(node)}", PrecisionWarning, stacklevel=3)
 
 
 def _tensors(node: Node) -> list[torch.Tensor]:

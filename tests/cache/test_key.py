@@ -88,6 +88,8 @@ def test_harmless_differences_do_not_change_the_digest(tmp_path):
         ("--disable-saturate-infinity --enable-saturate-infinity", "--enable-saturate-infinity"),
         ("--implicit-integer-downcast=scatter,dot", "--implicit-integer-downcast=dot,scatter,dot"),
         ("-O1 --logfile /tmp/a --output=b --verbose 35 --cache_dir s3://x --no_cache", "-O1"),
+        ("--cache_dir /tmp/zz --log_level INFO --dump /tmp/x -O1 --retry_failed_compilation", "-O1"),
+        ("--dump=/tmp/x --dump --no_cache", ""),
         ("--internal-x=1 -O1", "-O1 --internal-x=1"),
     ],
 )

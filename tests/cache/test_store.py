@@ -342,6 +342,19 @@ def test_refresh_takes_what_another_process_made_anew_meanwhile(tmp_path, monkey
     assert (found.level, found.artifact, found.waited > 0) == ("disk", artifact(b"made by another"), True)
 
 
+def test_a_damaged_disk_costs_one_warning(tmp_path, monkeypatch):
+    damaged = [key(f"p{number}") for number in range(3)]
+    for each in damaged:
+        LocalStore(tmp_path).write(each, artifact())
+        os.truncate(LocalStore(tmp_path).entry_path(each) / "artifact.bin", 1)
+    new_process(monkeypatch)
+    cache = Cache(options(tmp_path))
+    with one_warning(f"entry {damaged[0].digest} is bad and was moved"):
+        assert [cache.obtain(each, "graph", lambda: artifact(b"anew")).level for each in damaged] == ["miss"] * 3
+    assert [LocalStore(tmp_path).read(each) for each in damaged] == [artifact(b"anew")] * 3
+    assert stats().quarantined == 3
+
+
 @pytest.mark.parametrize("mode", ["on", "readonly"])
 def test_rejected_entry_that_cannot_be_moved_is_not_read_again(tmp_path, monkeypatch, mode):
     """Else the caller would find it again and again."""

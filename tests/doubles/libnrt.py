@@ -27,6 +27,7 @@ import torch
 
 from neuron_dynamo import xla
 from neuron_dynamo.compilers.neuronx.emulation import host_form
+from neuron_dynamo.lowering.hlo import schema
 from neuron_dynamo.lowering.program import STABLEHLO_VERSION, Signature, TensorSpec
 from neuron_dynamo.runtime import nrt, residency
 from neuron_dynamo.runtime.host import HostExecutable
@@ -180,11 +181,23 @@ class LoadedProgram:
             return self.files["program.mlir"]
         hlo: Any = importlib.import_module("jaxlib._hlo")
         jax: Any = importlib.import_module("jaxlib._jax")
-        text = jax.mlir.xla_computation_to_mlir_module(hlo.XlaComputation(self.files["program.hlo.pb"]))
+        text = jax.mlir.xla_computation_to_mlir_module(hlo.XlaComputation(_without_root_copy(self.files["program.hlo.pb"])))
         from torch_mlir._mlir_libs import _stablehlo
 
         data: bytes = _stablehlo.serialize_portable_artifact_str(text, STABLEHLO_VERSION)
         return data
+
+
+def _without_root_copy(proto: bytes) -> bytes:
+    """The program with the parameter itself for its result where that is a copy of one: StableHLO has no copies."""
+    module = schema.parse(proto)
+    (entry,) = [computation for computation in module.computations if computation.id == module.entry_computation_id]
+    (root,) = [instruction for instruction in entry.instructions if instruction.id == entry.root_id]
+    if root.opcode != "copy":
+        return proto
+    (entry.root_id,) = root.operand_ids
+    entry.instructions.remove(root)
+    return schema.serialize(module)
 
 
 def _tensor(address: int | None, spec: TensorSpec) -> torch.Tensor:

@@ -8,6 +8,10 @@ from tests.lowering.opcheck import check
 aten = torch.ops.aten
 
 
+def test_nothing_to_pool() -> None:
+    check(lambda x, samples: aten.fractional_max_pool3d(x, [2, 3, 2], [4, 5, 3], samples), torch.randn(0, 3, 9, 11, 7), torch.rand(0, 3, 3))
+
+
 @pytest.mark.parametrize(
     ("sizes", "kernel", "output"), [((9, 11), [2, 3], [4, 5]), ((9, 11), [2, 3], [1, 5]), ((9, 11, 7), [2, 3, 2], [4, 5, 3])]
 )

@@ -62,3 +62,28 @@ def test_layouts_of_outputs_of_a_narrowed_graph() -> None:
         )
     (graph,) = report.graphs
     assert graph.host == 0 and "2x4x5x3xf16" in graph.stablehlo.replace(" ", "")
+
+
+@pytest.mark.parametrize(
+    "options", [{"target": "trn1"}, {"target": "inf2"}, {"target": "trn2", "compiler_args": "--native-int64 disabled"}], ids=str
+)
+def test_integers_of_which_the_compiler_keeps_32_bits(options: dict[str, str]) -> None:
+    x = torch.tensor([2**40, -(2**50)])
+    with pytest.warns(
+        PrecisionWarning, match=r"ND111: target \w+ keeps the lower 32 bits of an integer: 3 values are int64\n  first: aten.mul"
+    ):
+        neuron_dynamo.inspect(lambda x: x * 3 + 1, x, options=options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PrecisionWarning)
+        neuron_dynamo.inspect(lambda x: x * 3 + 1, x, options={**options, "precision": "narrow"})
+        neuron_dynamo.inspect(lambda x: x * 3 + 1, x.float(), options=options)
+    with pytest.raises(PrecisionError, match=r"(?s)ND012.*lower 32 bits.*test_precision.py"):
+        neuron_dynamo.inspect(lambda x: x * 3 + 1, x, options={**options, "precision": "error"})
+
+
+def test_integers_are_kept_where_the_compiler_can() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PrecisionWarning)
+        for arguments in ("", "--native-int64 disabled --native-int64=enabled"):
+            options = {"target": "trn2", "precision": "error", "compiler_args": arguments}
+            neuron_dynamo.inspect(lambda x: x * 3 + 1, torch.tensor([2**40]), options=options)

@@ -19,7 +19,7 @@ import torch
 
 from neuron_dynamo.errors import CompilerMissingError, ExecutionError, NeffError, NumericalWarning
 from neuron_dynamo.lowering.program import Program, Signature, TensorSpec
-from neuron_dynamo.runtime import nrt, residency
+from neuron_dynamo.runtime import nrt, nrt_api, residency
 from neuron_dynamo.runtime.nrt_executable import NrtExecutable, load
 from tests.doubles.libnrt import Double, as_in_a_new_process, c_compiler
 from tests.doubles.neff import Tensor, of_program, write_neff
@@ -62,6 +62,22 @@ def test_order_and_lifetimes(lib: Double) -> None:
     del executable, second
     gc.collect()
     assert lib.live() == {"models": 0, "tensors": 0, "sets": 0, "infos": 0} and lib.calls("nrt_close") == 0
+
+
+def test_a_steady_call_is_one_execution_and_a_read_for_each_output(lib: Double) -> None:
+    """With inputs that are held and have not changed. What such a call costs in time, tools/nrt_overhead measures."""
+    kind = mlir_type(spec(2, 2))
+    body = f"%0 = stablehlo.add %a0, %a1 : {kind}\n%1 = stablehlo.subtract %a0, %a1 : {kind}"
+    executable = run_of(lib, program([spec(2, 2)] * 2, body, ["%0", "%1"], [spec(2, 2)] * 2))
+    a, b = torch.randn(2, 2), torch.randn(2, 2)
+    for _ in range(3):  # after which both stay on the device
+        executable([a, b])
+    before = {name: lib.calls(name) for name in nrt_api.PROTOTYPES}
+    for _ in range(10):
+        total, difference = executable([a, b])
+        assert torch.equal(total, a + b) and torch.equal(difference, a - b)
+    calls = {name: lib.calls(name) - count for name, count in before.items() if lib.calls(name) != count}
+    assert calls == {"nrt_execute": 10, "nrt_tensor_read": 20}
 
 
 def test_release_and_close(lib: Double) -> None:
@@ -596,8 +612,6 @@ def test_what_the_machine_is(lib: Double, tmp_path: Path) -> None:
 
 
 def test_where_the_library_is_looked_for(lib: Double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from neuron_dynamo.runtime import nrt_api
-
     monkeypatch.setattr(nrt_api, "LIBRARY_FOLDER", tmp_path)
     assert nrt_api.find_library(environ={}) is None
     folder = str(Path(lib.path).parent)

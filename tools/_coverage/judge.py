@@ -62,9 +62,23 @@ def judge(case: Case) -> Verdict:
 
 def judge_together(cases: Sequence[Case]) -> bool:
     """Whether all cases are native and right when they are compiled as one graph. False says nothing of any one of them."""
-    if any(c.prepare is not None for c in cases):
+    together = in_one(cases)
+    if together is None:
         return False
-    together = Case(
+    try:
+        expected = _run(together, together.call)
+        if any(c.values and _is_random(c, _run(c, c.call)) for c in cases):
+            return False
+        return _judge_values(together, expected, {}).letter == "N"
+    except Exception:
+        return False
+
+
+def in_one(cases: Sequence[Case]) -> Case | None:
+    """All cases as one whose call makes the calls of all; None where they have state or are compared in a way of their own."""
+    if any(c.prepare is not None or c.fold is not None for c in cases):
+        return None
+    return Case(
         _each,
         ([c.call for c in cases], [c.args for c in cases], [c.kwargs for c in cases]),
         {},
@@ -74,15 +88,6 @@ def judge_together(cases: Sequence[Case]) -> bool:
         cases[0].rtol,
         cases[0].atol,
     )
-    if cases[0].fold is not None:
-        return False
-    try:
-        expected = _run(together, together.call)
-        if case_is_random := any(c.values and _is_random(c, _run(c, c.call)) for c in cases):
-            return not case_is_random
-        return _judge_values(together, expected, {}).letter == "N"
-    except Exception:
-        return False
 
 
 def _each(calls: list[Any], args: list[Any], kwargs: list[Any]) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from neuron_dynamo.inspection import Report
 from neuron_dynamo.preflight import Finding, check
 from neuron_dynamo.target import get_target
 from tools._coverage.cases import Case
-from tools._coverage.judge import Verdict, _compiled, _copies, _run
+from tools._coverage.judge import Verdict, _compiled, _copies, _run, in_one
 
 
 def judge_target(case: Case, target: str) -> Verdict:
@@ -41,6 +41,12 @@ def judge_target(case: Case, target: str) -> Verdict:
     if not hosts:
         return Verdict("N")
     return Verdict("P" if any(g.native for g in report.graphs) else "H", "", hosts)
+
+
+def judge_target_together(cases: Sequence[Case], target: str) -> bool:
+    """Whether all cases are native when they are lowered as one graph. False says nothing of any one of them."""
+    together = in_one(cases)
+    return together is not None and judge_target(together, target).letter == "N"
 
 
 def _brief(found: Finding) -> str:

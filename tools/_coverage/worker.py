@@ -41,10 +41,8 @@ def main() -> None:
 def _unit(unit: Any, done: set[int], only: list[int] | None, batch: int, say: Any, target: str) -> None:
     from tools._coverage.cases import cases
     from tools._coverage.judge import judge, judge_together
-    from tools._coverage.judge_target import judge_target
+    from tools._coverage.judge_target import judge_target, judge_target_together
 
-    if target != "host":
-        batch = 1
     todo: list[tuple[int, Any]] = []
     total = 0
 
@@ -57,7 +55,8 @@ def _unit(unit: Any, done: set[int], only: list[int] | None, batch: int, say: An
     def flush() -> None:
         if len(todo) > 1:
             say({"start": [number for number, _ in todo]})
-            if judge_together([case for _, case in todo]):
+            together = [case for _, case in todo]
+            if judge_together(together) if target == "host" else judge_target_together(together, target):
                 for number, _ in todo:
                     say({"case": number, "letter": "N"})
                 todo.clear()

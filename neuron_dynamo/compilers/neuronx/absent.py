@@ -38,6 +38,9 @@ def absent_compiler(options: Options, why: CompilerMissingError) -> AbsentCompil
 
     It is the maker of the newest one that was compiled with the same arguments, or else of the newest: then all that is asked for
     misses, and the miss names the arguments. Once found, it stays the same for this process.
+
+    Raises CompilerMissingError for a compiler that option 'compiler' names: whoever names one wants that one, and is told that it is not
+    there with a full cache as with an empty one.
     """
     if options.cache in ("off", "refresh"):
         return None
@@ -46,6 +49,12 @@ def absent_compiler(options: Options, why: CompilerMissingError) -> AbsentCompil
         if found is None:
             return None
         _remembered[options] = found
+    if options.compiler is not None:
+        raise CompilerMissingError(
+            f"target {options.target!r} needs the compiler that option 'compiler' names: {why.what}",
+            remedy=f"leave the option (or NEURON_DYNAMO_COMPILER) out, and what {NeuronxCompiler.name} {found.version} left in the cache "
+            f"runs without a compiler; or {why.remedy}",
+        ) from why
     return AbsentCompiler(options, found, why)
 
 

@@ -16,7 +16,7 @@ from neuron_dynamo.compilers.neuronx.arguments import arguments
 from neuron_dynamo.compilers.neuronx.artifact import NeuronArtifact, neff_trouble, unpack
 from neuron_dynamo.compilers.neuronx.emulation import EmulatedExecutable
 from neuron_dynamo.compilers.neuronx.find import Found, find
-from neuron_dynamo.compilers.neuronx.messages import failure
+from neuron_dynamo.compilers.neuronx.messages import LOG_HEADING, failure
 from neuron_dynamo.compilers.neuronx.process import Finished
 from neuron_dynamo.compilers.neuronx.progress import Progress
 from neuron_dynamo.compilers.neuronx.slots import jobs, slot
@@ -141,4 +141,4 @@ def _log(finished: Finished, folder: Path) -> str:
     """The streams, then what only the log file holds."""
     path = folder / _LOG
     written = path.read_text(errors="replace") if path.is_file() else ""
-    return finished.output + (f"\n--- {_LOG} ---\n{written}" if written.strip() else "")
+    return finished.output + (f"\n{LOG_HEADING}\n{written}" if written.strip() else "")

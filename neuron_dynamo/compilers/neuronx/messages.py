@@ -20,8 +20,11 @@ _LOCATION = re.compile(r'loc\([^\n]*?\("([^"\n]+)":(\d+)(?::\d+)?\)')
 _REFUSED = 70
 """Exit code with which the compiler itself gives up on a program."""
 
+LOG_HEADING = "--- log-neuron-cc.txt ---"
+"""Line of an output after which the compiler's log file follows its streams."""
 _DISK_FULL = "No space left on device"
 _SIGNALS_BY_EXIT = {128 + number: number for number in (signal.SIGABRT, signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM)}
+_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM)
 _LAST_LINES = 12
 
 
@@ -78,12 +81,13 @@ def failure(finished: Finished, output: str, version: str, module: HloModule, ti
         return CompilerError(what, remedy="raise the limit, or compile a smaller graph", transient=True, log=output)
     if _DISK_FULL in output:
         return CompilerError(f"{name} met a full disk", remedy="free space in TMPDIR, or set it elsewhere", transient=True, log=output)
-    coded = messages(output, module)
     envelope = _ENVELOPE.search(output)
     number = -finished.returncode if finished.returncode < 0 else _SIGNALS_BY_EXIT.get(finished.returncode, 0)
-    killed = number == signal.SIGKILL or (envelope is not None and envelope[1] == "F137")
-    if killed or (number and not coded) or (envelope and not coded):
-        return _interrupted(name, number, envelope[1] if envelope else "", output)
+    coded = messages(_causes(output), module)
+    # Ended from outside it has no last word: what it said before need not be why. An envelope tells that it was only a child of its own.
+    from_outside = number in _FROM_OUTSIDE and envelope is None
+    if from_outside or (not coded and (number or envelope)):
+        return _interrupted(name, number, envelope[1] if envelope else "", output, coded)
     if not coded:
         what = f"{name} failed with exit code {finished.returncode}; its last words:\n{_tail(output)}"
         # Without a word of its own, only its exit code tells the compiler's answer from a broken installation of it.
@@ -101,7 +105,14 @@ def failure(finished: Finished, output: str, version: str, module: HloModule, ti
     )
 
 
-def _interrupted(name: str, number: int, envelope: str, output: str) -> CompilerError:
+def _causes(output: str) -> str:
+    """The part of an output in which its cause can stand: all of the streams and of the log file that is not below the last envelope."""
+    parts = output.partition(LOG_HEADING)[::2]
+    ends = [[hit.start() for hit in _ENVELOPE.finditer(part)] for part in parts]
+    return "\n".join(part[: end[-1]] if end else part for part, end in zip(parts, ends, strict=True))
+
+
+def _interrupted(name: str, number: int, envelope: str, output: str, said: list[Message]) -> CompilerError:
     by = f"signal {signal.Signals(number).name}" if number in set(signal.Signals) else f"a signal ([{envelope}])"
     reason = ENVELOPES.get(envelope or f"F{128 + number}", "")
     advice: Mapping[bool, str] = {
@@ -109,7 +120,8 @@ def _interrupted(name: str, number: int, envelope: str, output: str) -> Compiler
         False: "try once more; if it happens again, report it to AWS with the error's `log`",
     }
     out_of_memory = number == signal.SIGKILL or envelope == "F137"
-    what = f"{name} was ended by {by}" + (f": {reason}" if reason else "")
+    before = "".join(f"\n  before that it said [{message.code}] {message.text}" for message in said)
+    what = f"{name} was ended by {by}" + (f": {reason}" if reason else "") + before
     return CompilerError(what, remedy=advice[out_of_memory], transient=True, vendor_code=envelope, log=output)
 
 

@@ -54,7 +54,7 @@ ENVELOPES = {
     "F137": "the system killed it, most often for want of memory",
     "F139": "it crashed with a segmentation fault",
 }
-"""Codes that the compiler prints for a child of its own that a signal ended (128 + signal); the cause, if told, stands above them."""
+"""Codes that the compiler prints for a child of its own that a signal ended (128 + signal); an NCC line above one is the cause."""
 
 
 def remedy(code: str) -> str:

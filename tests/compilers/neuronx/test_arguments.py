@@ -54,9 +54,27 @@ def test_later_flags_win():
     )
 
 
-def test_flags_of_the_vendors_wrapper_are_not_passed_on():
-    flags = "--no_cache --cache_dir=s3://bucket/x --retry_failed_compilation --log_level=INFO --dump=/tmp/x"
+@pytest.mark.parametrize("name", ["mixed-precision-accumulation", "saturate-infinity", "fast-context-switch"])
+def test_of_a_switchs_two_forms_the_later_wins(name):
+    assert line(compiler_args=f"--enable-{name} --disable-{name}") == line(compiler_args=f"--disable-{name}")
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--no_cache --cache_dir=s3://bucket/x --retry_failed_compilation --log_level=INFO --dump=/tmp/x",
+        "--cache_dir /tmp/zz --no_cache --log_level INFO --retry_failed_compilation --dump /tmp/x",
+        "--cache_dir '/tmp/with space'",
+        "--log_level INFO",
+        "--dump --no_cache",
+    ],
+)
+def test_flags_of_the_vendors_wrapper_are_not_passed_on(flags):
     assert line(environ={"NEURON_CC_FLAGS": flags}) == line()
+    assert line(environ={"NEURON_CC_FLAGS": f"{flags} -O1 {flags} --model-type unet-inference"}) == line(
+        compiler_args="-O1 --model-type unet-inference"
+    )
+    assert line(environ={"NEURON_CC_FLAGS": f"--undocumented {flags}"}) == line(compiler_args="--undocumented")
 
 
 def test_split_as_a_shell_does():
@@ -86,9 +104,10 @@ def test_the_logical_core_is_an_option():
             line(compiler_args=flag)
 
 
-def test_a_flag_without_its_value():
+@pytest.mark.parametrize("after", ["", " --auto-cast all"])
+def test_a_flag_without_its_value(after):
     with pytest.raises(OptionError, match="--model-type lacks its value"):
-        line(compiler_args="--model-type")
+        line(compiler_args=f"--model-type{after}")
 
 
 @pytest.mark.parametrize(
@@ -99,6 +118,9 @@ def test_a_flag_without_its_value():
         ("compiler_timeout", float("nan"), "give a number above 0"),
         ("compiler_jobs", 1.5, "give a whole number above 0"),
         ("compiler_jobs", True, "give a whole number above 0"),
+        ("lnc", "²", "give a whole number above 0"),
+        ("lnc", "9" * 5000, "give a whole number above 0"),
+        ("cache_dir", "a\0b", "give a string or a path"),
         ("neuronx_cc_input", "onnx", "'hlo', 'stablehlo'"),
         ("emulate", "sometimes", "'compiled', 'always', 'never'"),
     ],

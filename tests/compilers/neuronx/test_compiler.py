@@ -160,6 +160,11 @@ def test_what_the_cache_holds_runs_without_the_compiler(options: Make, adding: P
         with pytest.raises(CompilerMissingError, match="needs its compiler: neuronx-cc is not on PATH"):
             obtain(adding, nothing, outcome)
 
+    for named in (str(tmp_path / "nope"), "/bin/true"):
+        with pytest.raises(CompilerMissingError, match=f"needs the compiler that option 'compiler' names: .*{named}") as caught:
+            obtain(adding, without(compiler=named), outcome)
+        assert "leave the option (or NEURON_DYNAMO_COMPILER) out" in caught.value.remedy
+
 
 CHOLESKY = "%0 = stablehlo.cholesky %a0, lower = true : tensor<4x4xf32>\n%1 = stablehlo.cholesky %0, lower = true : tensor<4x4xf32>"
 

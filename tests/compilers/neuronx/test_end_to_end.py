@@ -138,6 +138,22 @@ def test_with_neither_compiler_nor_device() -> None:
     torch.testing.assert_close(result, model(x))
 
 
+@pytest.mark.filterwarnings("ignore::neuron_dynamo.errors.NoDeviceWarning")
+@pytest.mark.parametrize("named", ["/nope", "/bin/true"])
+def test_a_named_compiler_that_is_not_there_is_told_with_a_warm_cache_too(neuronx_cc: Path, named: str) -> None:
+    def run(**given: str) -> torch.Tensor:
+        torch._dynamo.reset()
+        return torch.compile(lambda x: x.tan() - 1, backend="neuron", options={"target": "trn2", "fallback": "error", **given})(x)
+
+    x = torch.randn(5)
+    with pytest.raises(BackendCompilerFailed, match="ND021: target 'trn2' needs its compiler: .*" + named):
+        run(compiler=named)
+    run(compiler=str(neuronx_cc))
+    torch.testing.assert_close(run(), x.tan() - 1)
+    with pytest.raises(BackendCompilerFailed, match="ND021: target 'trn2' needs the compiler that option 'compiler' names: .*" + named):
+        run(compiler=named)
+
+
 def test_bad_arguments_are_told_before_anything_is_lowered(neuronx_cc: Path) -> None:
     given = {"target": "trn2", "compiler": str(neuronx_cc), "compiler_args": "--output x"}
     assert Options.resolve(given, environ={}).compiler_args == ("--output", "x")

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from neuron_dynamo.compilers.neuronx.messages import failure, messages
+from neuron_dynamo.compilers.neuronx.messages import LOG_HEADING, failure, messages
 from neuron_dynamo.compilers.neuronx.process import Finished
 from neuron_dynamo.errors import CompilerError, SourceLine
 from neuron_dynamo.lowering.hlo import HloModule
@@ -99,10 +99,33 @@ def test_signals(returncode, output, says):
     assert ("compiler_jobs" in caught.value.remedy) == ("KILL" in says or "F137" in says)
 
 
-def test_the_cause_stands_above_its_envelope():
+FORCED = "[F137] neuronx-cc was forcibly killed - This most commonly occurs due to insufficient system memory"
+
+
+@pytest.mark.parametrize("returncode", [70, 137, -signal.SIGKILL])
+def test_the_cause_stands_above_its_envelope(returncode):
+    found = error(f"[ERROR] [NCC_EOOM001] needs 40 GB of HBM\n{FORCED}\n", returncode)
+    assert (found.vendor_code, found.transient) == ("NCC_EOOM001", False)
+    assert "the device's memory does not hold it" in found.remedy and "compiler_jobs" not in found.remedy
+    assert "refused the program: [NCC_EOOM001] needs 40 GB of HBM" in str(found) and "F137" not in str(found)
+    found = error(f"{FORCED}\n{LOG_HEADING}\n{REFUSAL}{FORCED}\n", returncode)
+    assert (found.vendor_code, found.transient, found.source) == ("NCC_EVRF029", False, SORT.source)
+
+
+def test_the_cause_of_an_abort():
     found = error(REFUSAL + "[F134] neuronx-cc terminated abnormally", -signal.SIGABRT)
     assert (found.vendor_code, found.transient) == ("NCC_EVRF029", False)
-    assert error(REFUSAL + "[F137] killed").transient  # for want of memory all the same
+
+
+def test_what_stands_below_an_envelope_comes_of_it():
+    found = error(f"{FORCED}\n[NCC_EXXX001] a job failed\n")
+    assert (found.vendor_code, found.transient) == ("F137", True) and "compiler_jobs" in found.remedy
+
+
+@pytest.mark.parametrize("returncode", [-signal.SIGKILL, -signal.SIGTERM])
+def test_what_it_said_before_it_was_ended_from_outside_need_not_be_why(returncode):
+    found = error(REFUSAL, returncode)
+    assert found.transient and "before that it said [NCC_EVRF029] Operation sort" in str(found)
 
 
 def test_time_and_disk():

@@ -76,3 +76,5 @@ def test_whole_graph_and_lengths_that_do_not_fit() -> None:
         compiled(x, LABELS, taken + 1, given)
     with pytest.raises(RuntimeError, match="target"):
         compiled(x, LABELS, taken, given + 1)
+    with pytest.raises(RuntimeError, match="must not be empty"):
+        compiled(x[:, :0], LABELS[:0], taken[:0], given[:0])
