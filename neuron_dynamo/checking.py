@@ -58,17 +58,21 @@ def check(model: Callable[..., Any], *args: Any, options: Mapping[str, Any] | No
     does not mean that the compiler takes the program: only it can tell. Raises OptionError for the host target, which refuses nothing,
     and what `inspect` raises.
     """
+    from neuron_dynamo.compilers.neuronx.arguments import WITH_INTEGER_FLAGS, arguments
     from neuron_dynamo.inspection import inspect
     from neuron_dynamo.preflight import check as preflight
+    from neuron_dynamo.preflight.downcasts import allowed
 
-    target = Options.resolve(options).resolved_target
+    resolved = Options.resolve(options)
+    target = resolved.resolved_target
     if target.is_host:
         raise OptionError("target 'host' refuses nothing, so there is nothing to check", remedy="name the target: trn1, trn2, trn3 or inf2")
+    downcasts = allowed(arguments(resolved, WITH_INTEGER_FLAGS))
     graphs = []
     for graph in inspect(model, *args, options=options, **kwargs).graphs:
         found: dict[Finding, None] = {}
         for program in graph.programs:
-            found.update(dict.fromkeys(preflight(program.program, target, program.sources, program.aliases)))
+            found.update(dict.fromkeys(preflight(program.program, target, program.sources, program.aliases, downcasts)))
         hosted = tuple(op for op in graph.ops if op.placement == "host")
         graphs.append(GraphCheck(graph.name, graph.kind, tuple(found), hosted))
     return CheckReport(target.name, tuple(graphs))

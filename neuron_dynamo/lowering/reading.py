@@ -32,9 +32,9 @@ class Type:
 class Operation:
     """One op.
 
-    `makers` are the ops that made its operands (None for arguments), `regions` the ops of each of its regions, `call` the symbol of
-    the function that it calls, if any. `attributes` holds integers, strings, booleans, lists of them and NumPy arrays; others as
-    MLIR's text.
+    `makers` are the ops that made its operands (for an argument of the function, an op ARGUMENT with its "number"; None for one of a
+    region), `regions` the ops of each of its regions, `call` the symbol of the function that it calls, if any. `attributes` holds
+    integers, strings, booleans, lists of them and NumPy arrays; others as MLIR's text.
     """
 
     name: str
@@ -44,6 +44,10 @@ class Operation:
     makers: tuple[Operation | None, ...] = ()
     regions: tuple[tuple[Operation, ...], ...] = ()
     call: str | None = None
+
+
+ARGUMENT = "func.argument"
+"""Operation.name of what stands in `makers` for a function's argument."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,9 @@ def functions(stablehlo: bytes) -> dict[str, Function]:
     found = {}
     for function in module.body.operations:
         block = function.regions[0].blocks[0]
-        found[function.name.value] = Function(tuple(_type(a.type) for a in block.arguments), _block(block, {}))
+        types = tuple(_type(a.type) for a in block.arguments)
+        made = {a: Operation(ARGUMENT, (), (t,), {"number": n}) for n, (a, t) in enumerate(zip(block.arguments, types, strict=True))}
+        found[function.name.value] = Function(types, _block(block, made))
     assert ENTRY in found
     return found
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from neuron_dynamo.lowering.program import ENTRY
 from neuron_dynamo.lowering.reading import Function, Operation, Type
 from neuron_dynamo.preflight.rule import Fault
 from neuron_dynamo.preflight.rules_collectives import COLLECTIVES
@@ -26,25 +28,25 @@ _GIB = 2**30
 _SMALLER = "compile a smaller graph: a smaller batch, or the model split over several devices"
 
 
-def whole(entry: Function, operations: Sequence[Operation], target: Target, aliases: Sequence[tuple[int, int]] = ()) -> Iterator[Fault]:
-    """Faults of the program with this entry; `operations` are all of its ops, those of regions and called functions too."""
-    yield from _memory(entry, target, aliases)
-    if (count := instructions(operations)) > INSTRUCTIONS:
-        what = f"about {count:,} instructions, by a rough estimate; the compiler's ceiling is {INSTRUCTIONS:,}"
+def whole(module: dict[str, Function], target: Target, aliases: Sequence[tuple[int, int]] = ()) -> Iterator[Fault]:
+    """Faults of the program as a whole. The compiler gets it with its calls inlined, so a function counts as often as it is called."""
+    yield from _memory(module, target, aliases)
+    sizes = totals(module)
+    if sizes.instructions > INSTRUCTIONS:
+        what = f"about {sizes.instructions:,} instructions, by a rough estimate; the compiler's ceiling is {INSTRUCTIONS:,}"
         yield Fault("NCC_EBVF030", what, _SMALLER, refused=False)
-    constants = sum(size_of(o.results[0]) for o in operations if o.name == "stablehlo.constant")
-    if constants > CONSTANTS:
-        what = f"{constants / _GIB:.1f} GiB of constants, of which an HLO proto holds 2"
+    if sizes.constants > CONSTANTS:
+        what = f"{sizes.constants / _GIB:.1f} GiB of constants, of which an HLO proto holds 2"
         yield Fault("", what, "make them inputs: parameters or buffers")
-    groupings = {str(np.asarray(o.attributes.get("replica_groups")).tolist()) for o in operations if o.name in COLLECTIVES}
-    if len(groupings) > COMMUNICATORS:
-        what = f"collectives over {len(groupings)} different groupings of ranks; a NEFF may have {COMMUNICATORS}"
+    if len(sizes.groupings) > COMMUNICATORS:
+        what = f"collectives over {len(sizes.groupings)} different groupings of ranks; a NEFF may have {COMMUNICATORS}"
         yield Fault("", what, "use fewer process groups in one graph")
 
 
-def _memory(entry: Function, target: Target, aliases: Sequence[tuple[int, int]]) -> Iterator[Fault]:
+def _memory(module: dict[str, Function], target: Target, aliases: Sequence[tuple[int, int]]) -> Iterator[Fault]:
     if target.memory is None:
         return
+    entry = module[ENTRY]
     results = next((o.operands for o in reversed(entry.operations) if o.name == "func.return"), ())
     own = {output for output, _ in aliases}
     io = sum(map(size_of, entry.arguments)) + sum(size_of(t) for index, t in enumerate(results) if index not in own)
@@ -52,38 +54,89 @@ def _memory(entry: Function, target: Target, aliases: Sequence[tuple[int, int]])
     if io > target.memory:
         yield Fault("NCC_EOOM001", f"{io / _GIB:.1f} GiB of inputs and outputs; {has}", _SMALLER)
         return
-    peak = io + peak_of(entry)
+    peak = io + peak_of(module)
     if peak > target.memory:
         what = f"about {peak / _GIB:.1f} GiB at once, {io / _GIB:.1f} of them inputs and outputs, by an estimate without fusion; {has}"
         yield Fault("NCC_EOOM001", what, _SMALLER, refused=False)
 
 
-def peak_of(entry: Function) -> int:
-    """Bytes of the intermediate results that live at once, at most, where each op of @main keeps its result until its last use."""
+def peak_of(module: dict[str, Function]) -> int:
+    """Bytes of the intermediate results that live at once, at most, where each op keeps its result until its last use.
+
+    During a call, what lives in the caller lives beside what lives in the function that is called.
+    """
+    peaks: dict[str, int] = {}
+
+    def of(name: str) -> int:
+        if name not in peaks:
+            peaks[name] = 0
+            peaks[name] = _peak(module[name].operations, lambda operation: of(operation.call) if operation.call in module else 0)
+        return peaks[name]
+
+    return of(ENTRY)
+
+
+def _peak(operations: Sequence[Operation], within: Callable[[Operation], int]) -> int:
+    """Most bytes at once in one function, where `within` are those that live in what an op calls, its results among them."""
     last: dict[Operation, int] = {}
-    for index, operation in enumerate(entry.operations):
+    for index, operation in enumerate(operations):
         for maker in operation.makers:
             if maker is not None:
                 last[maker] = index
     ending: dict[int, int] = {}
     alive = peak = 0
-    for index, operation in enumerate(entry.operations):
+    for index, operation in enumerate(operations):
         size = sum(map(size_of, operation.results))
+        peak = max(peak, alive + max(size, within(operation)))
         alive += size
-        peak = max(peak, alive)
         end = last.get(operation, index)
         ending[end] = ending.get(end, 0) + size
         alive -= ending.pop(index, 0)
     return peak
 
 
-def instructions(operations: Sequence[Operation]) -> int:
-    """A rough number of machine instructions: one for each tile of a result, and for products one for each tile of the summed dims."""
-    return sum(map(_tiles, operations))
+@dataclass(frozen=True)
+class Totals:
+    """Sums over every op of a program: machine instructions, bytes of constants, and the groupings of ranks that its collectives have.
+
+    The number of instructions is rough: one for each tile of a result, and for products one for each tile of the summed dims.
+    """
+
+    instructions: int = 0
+    constants: int = 0
+    groupings: frozenset[str] = frozenset()
+
+    def __add__(self, other: Totals) -> Totals:
+        constants = self.constants + other.constants
+        return Totals(self.instructions + other.instructions, constants, self.groupings | other.groupings)
+
+
+def totals(module: dict[str, Function]) -> Totals:
+    """Totals of the program, what is called counted at every call and what regions hold once."""
+    known: dict[str, Totals] = {}
+
+    def function(name: str) -> Totals:
+        if name not in known:
+            known[name] = Totals()
+            known[name] = every(module[name].operations)
+        return known[name]
+
+    def every(operations: Iterable[Operation]) -> Totals:
+        return sum(map(one, operations), Totals())
+
+    def one(operation: Operation) -> Totals:
+        if operation.call in module:
+            return function(operation.call)
+        inner = sum(map(every, operation.regions), Totals())
+        constants = size_of(operation.results[0]) if operation.name == "stablehlo.constant" else 0
+        ranks = {str(np.asarray(operation.attributes.get("replica_groups")).tolist())} if operation.name in COLLECTIVES else ()
+        return inner + Totals(_tiles(operation), constants, frozenset(ranks))
+
+    return function(ENTRY)
 
 
 def _tiles(operation: Operation) -> int:
-    if not operation.results or operation.name in ("stablehlo.constant", "stablehlo.reshape", "func.call"):
+    if not operation.results or operation.name in ("stablehlo.constant", "stablehlo.reshape"):
         return 0
     most = max(_elements(t) for t in (*operation.results, *operation.operands))
     if operation.name in ("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution"):

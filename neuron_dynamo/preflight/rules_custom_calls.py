@@ -22,6 +22,12 @@ _WIDE_ROW, _LARGE_K = 32768, 16
 _QUANTIZED = ("float8_e5m2", "float8_e4m3fn")
 _BLOCK = 32
 _PACKED = 4
+_NORMALISING = {
+    "AwsNeuronRmsNorm": ("x", "weight", "eps"),
+    "AwsNeuronSoftmax": ("x",),
+    "AwsNeuronSoftmaxBackward": ("grad", "output"),
+}
+"""Operands of the custom calls that work along one dim."""
 
 
 def _is(operation: Operation, name: str) -> bool:
@@ -51,6 +57,25 @@ def top_k(operation: Operation, target: Target) -> Iterator[Fault]:
     elif row >= _WIDE_ROW and int(text) >= _LARGE_K:
         what = f"AwsNeuronTopK of {text} in rows of {row}, on which releases of the compiler were seen to fail"
         yield Fault("NCC_ISGV902", what, "take the top of parts of the row first", refused=False)
+
+
+@rule(_CALL)
+def normalise(operation: Operation, target: Target) -> Iterator[Fault]:
+    """Operands and configuration as the vendor's own code gives them; no specification tells what else would be taken."""
+    takes = _NORMALISING.get(operation.attributes["call_target_name"])
+    if takes is None:
+        return
+    name, given, text = operation.attributes["call_target_name"], operation.operands, _config(operation)
+    if len(given) != len(takes):
+        yield Fault("", f"{name} of {len(given)} tensors", f"give {' and '.join(takes)}")
+        return
+    rank = len(given[0].shape)
+    if not (text.isascii() and text.isdigit() and int(text) < rank):
+        yield Fault("", f"{name} along dim {text or 'nowhere'} of {rank}", "give the dim as a decimal number, counted from the front")
+    if "eps" in takes:
+        made = operation.makers[2]
+        if str(given[2]) != "f32[]" or made is None or made.name != "stablehlo.constant":
+            yield Fault("", f"{name} with {given[2]} as its epsilon", "give a float32 scalar constant")
 
 
 @rule(_CALL)

@@ -27,14 +27,24 @@ def _element(element: str, target: Target) -> Fault | None:
     if dtype in target.dtypes or element in _WITHOUT_TORCH or element in _INDICES or dtype == torch.uint64:
         return None
     if element.startswith("complex<"):
-        return Fault("NCC_EVRF004", f"target {target.name} has no complex numbers", "compute on real and imaginary parts")
+        return _complex(element, target)
     if element.endswith("FNUZ"):
         return Fault("NCC_EVRF005", f"target {target.name} has no {element}", "use float8_e5m2, or a 16-bit type")
     if element == "f8E4M3FN":
         return Fault("NCC_EVRF051", f"target {target.name} has no {element}", "use float8_e5m2, or trn3, or a 16-bit type")
+    if element == "f8E8M0FNU" and torch.float8_e4m3fn in target.dtypes:  # both are OCP formats
+        return Fault("", f"{element}, of which nothing is published for {target.name}", "keep scales as uint8", refused=False)
     if element.startswith("f8"):
         return Fault("NCC_ESPP047", f"target {target.name} has no {element}", "use float8_e5m2, or float16")
     return Fault("NCC_ESPP004", f"target {target.name} has no {element}", "use a narrower type, such as float32 in place of float64")
+
+
+def _complex(element: str, target: Target) -> Fault:
+    remedy = "compute on real and imaginary parts"
+    if element == "complex<f32>":
+        what = "complex64, which compilers before SDK 2.32 refuse, and later ones take in some thirty ops, of which no list is at hand"
+        return Fault("NCC_EVRF004", what, remedy, refused=False)
+    return Fault("NCC_EVRF004", f"target {target.name} has no {element}", remedy)
 
 
 @rule(ANY)

@@ -74,7 +74,7 @@ def main(argv: list[str]) -> int:
     time.sleep(float(os.environ.get("FAKE_NEURONX_CC_SECONDS", "0")))
     Path(flags.get("--logfile", "log-neuron-cc.txt")).write_text(f"{stamp()} INFO fake neuronx-cc {version}: {' '.join(argv)}\n")
     module, program = read_program(Path(given))
-    refuse(module, flags)
+    refuse(module, flags, release)
     output = Path(flags.get("--output", "file.neff"))
     neff = double("neff_writer").write(module, program, Path(given).suffix, flags, os.environ.get("FAKE_NEURONX_CC_ALIASES") == "1")
     if fault == "garbage":
@@ -162,12 +162,12 @@ def as_neuronx_reads(module: Any) -> Any:
     return module
 
 
-def refuse(module: Any, flags: dict[str, str]) -> None:
+def refuse(module: Any, flags: dict[str, str], release: tuple[int, ...]) -> None:
     rules = double("hlo_refusals")
     if rules.largest_id(module) >= 2**31 - 1:
         print("F0000 hlo_instruction.cc:1234] Check failed: unique_id_ < (2147483647)", file=sys.stderr, flush=True)
         die(signal.SIGABRT)
-    found = rules.refusals(module, flags, load_schema())
+    found = rules.refusals(module, flags, load_schema(), release)
     for code, text, line in found:
         print(f"[ERROR] [NCC_{code}] {text}\n{line}", file=sys.stderr)
     if found:

@@ -8,13 +8,16 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
+import neuron_dynamo
 from neuron_dynamo.lowering.reading import Type, functions
 from neuron_dynamo.preflight import check
 from neuron_dynamo.preflight.checker import WHOLE_PROGRAM
-from neuron_dynamo.preflight.estimates import instructions, peak_of, size_of
+from neuron_dynamo.preflight.estimates import peak_of, size_of, totals
 from neuron_dynamo.target import get_target
-from tests.preflight.programs import codes, findings, main, warned
+from tests.preflight.programs import artifact, codes, findings, main, warned
 
 GIB = 2**30
 
@@ -57,8 +60,54 @@ STEPS = """%0 = stablehlo.negate %x : tensor<4xf32>
 
 
 def test_what_lives_at_once():
-    entry = functions(main("%x: tensor<4xf32>", STEPS))["main"]
-    assert peak_of(entry) == 3 * 16
+    assert peak_of(functions(main("%x: tensor<4xf32>", STEPS))) == 3 * 16
+
+
+def layers(call: str, size: int = 4) -> str:
+    """@main with %0, three calls and a use of %0 behind them; @layer holds two intermediate results besides its own."""
+    kind = f"tensor<{size}xf32>"
+    calls = "\n".join(f"  %{n + 1} = {call.format(n)} : ({kind}) -> {kind}" for n in range(3))
+    return f"""
+func.func @main(%x: {kind}) -> {kind} {{
+  %0 = stablehlo.negate %x : {kind}
+{calls}
+  %4 = stablehlo.add %0, %3 : {kind}
+  return %4 : {kind}
+}}
+func.func private @layer(%x: {kind}) -> {kind} {{
+  %0 = stablehlo.negate %x : {kind}
+  %1 = stablehlo.negate %x : {kind}
+  %2 = stablehlo.add %0, %1 : {kind}
+  return %2 : {kind}
+}}"""
+
+
+CALLS = ["call @layer(%{0})", 'stablehlo.composite "a.b" %{0} {{decomposition = @layer}}']
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_what_lives_at_once_in_a_call_lives_beside_the_callers(call):
+    assert peak_of(functions(artifact(layers(call)))) == (2 + 3) * 16
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_function_counts_at_every_call(call):
+    assert totals(functions(artifact(layers(call, 65536)))).instructions == 2 + 3 * 3
+    text = layers(call).replace("%0 = stablehlo.negate %x", "%0 = stablehlo.constant dense<1.0>")
+    assert totals(functions(artifact(text))).constants == (1 + 3) * 16
+
+
+@pytest.mark.parametrize("fusions", ["off", "on"])
+def test_fusions_hide_nothing_from_the_estimates(fusions):
+    def attend(q):
+        for _ in range(8):
+            q = torch.nn.functional.scaled_dot_product_attention(q, q, q)
+        return q
+
+    with FakeTensorMode():
+        q = torch.empty(1, 32, 16384, 128)
+        report = neuron_dynamo.check(attend, q, options={"target": "trn2", "fusions": fusions})
+    assert {f.code for f in report.findings} == {"NCC_EOOM001", "NCC_EBVF030"}
 
 
 def test_intermediate_results_are_an_estimate():
@@ -71,7 +120,7 @@ def test_intermediate_results_are_an_estimate():
 
 def test_instructions():
     def of(arguments: str, body: str) -> int:
-        return instructions(functions(main(arguments, body))["main"].operations)
+        return totals(functions(main(arguments, body))).instructions
 
     assert of("%x: tensor<128x512xf32>", "%0 = stablehlo.negate %x : tensor<128x512xf32>") == 1
     assert of("%x: tensor<129x512xf32>", "%0 = stablehlo.negate %x : tensor<129x512xf32>") == 2
@@ -118,6 +167,14 @@ def test_collectives_over_integers_lose_digits():
     assert warned("%x: tensor<4xi32>", scatter.replace("-> tensor<4x", "-> tensor<2x")) == ["NCC_EVRF063"]
 
 
+def test_reductions_across_ranks_by_what_is_known():
+    text = all_reduce("dense<[[0, 1]]> : tensor<1x2xi64>")
+    for name in ("add", "minimum", "maximum"):
+        assert findings("%x: tensor<4xf32>", text.replace("stablehlo.add", f"stablehlo.{name}")) == []
+    (found,) = findings("%x: tensor<4xf32>", text.replace("stablehlo.add", "stablehlo.multiply"))
+    assert not found.refused and "by multiply; only add, maximum, minimum" in found.what
+
+
 def test_groupings_of_one_neff():
     order = [list(ranks) for ranks in itertools.permutations(range(4))]
 
@@ -138,6 +195,28 @@ def test_top_k_limits():
     assert codes(*top_k(8, "8")) == []
     assert warned(*top_k(32768, "16")) == ["NCC_ISGV902"]
     assert warned(*top_k(32768, "15")) == warned(*top_k(32767, "16")) == []
+
+
+def along(target: str, config: str, operands: str = "%x", given: str = "%x: tensor<4x8xf32>,%w: tensor<8xf32>") -> tuple[str, str]:
+    kinds = ", ".join({"%x": "tensor<4x8xf32>", "%w": "tensor<8xf32>", "%e": "tensor<f32>"}[name] for name in operands.split(", "))
+    epsilon = "%e = stablehlo.constant dense<1.0e-5> : tensor<f32>\n" if "%e:" not in given else ""
+    call = f'stablehlo.custom_call @{target}({operands}) {{backend_config = "{config}"}}'
+    return given, f"{epsilon}%r = {call} : ({kinds}) -> tensor<4x8xf32>"
+
+
+def test_custom_calls_along_a_dim():
+    assert codes(*along("AwsNeuronSoftmax", "1")) == codes(*along("AwsNeuronSoftmaxBackward", "0", "%x, %x")) == []
+    assert (
+        codes(*along("AwsNeuronSoftmax", "-1")) == codes(*along("AwsNeuronSoftmax", "2")) == codes(*along("AwsNeuronSoftmax", "")) == [""]
+    )
+    assert codes(*along("AwsNeuronSoftmax", "1", "%x, %x")) == codes(*along("AwsNeuronSoftmaxBackward", "1")) == [""]
+
+
+def test_rms_norm():
+    assert codes(*along("AwsNeuronRmsNorm", "1", "%x, %w, %e")) == []
+    assert codes(*along("AwsNeuronRmsNorm", "1", "%x, %w")) == codes(*along("AwsNeuronRmsNorm", "1", "%x, %w, %w")) == [""]
+    computed = "%x: tensor<4x8xf32>,%w: tensor<8xf32>,%e: tensor<f32>"
+    assert codes(*along("AwsNeuronRmsNorm", "1", "%x, %w, %e", computed)) == [""]
 
 
 def quantize(element: str, shape: str, config: str) -> tuple[str, str]:

@@ -59,7 +59,7 @@ class NeuronxCompiler:
 
     def compile(self, program: Program) -> Compiled:
         """Raises PreflightError with all findings before the compiler starts, LoweringError, CompilerError for what it says."""
-        refuse(program, self._target, self._found.release)
+        refuse(program, self._target, self._found.release, self._arguments)
         custom_calls = self._options.custom_calls
         module = emit(program, custom_calls=custom_calls)
         as_hlo = self._options.neuronx_cc_input == "hlo"

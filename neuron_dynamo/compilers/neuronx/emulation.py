@@ -10,6 +10,7 @@ import torch
 
 from neuron_dynamo.compilers.base import Compiled
 from neuron_dynamo.compilers.host import HostCompiler
+from neuron_dynamo.compilers.neuronx.arguments import WITH_INTEGER_FLAGS, arguments
 from neuron_dynamo.errors import NoDeviceWarning
 from neuron_dynamo.lowering.program import STABLEHLO_VERSION, Program, Signature
 from neuron_dynamo.options import Options
@@ -54,13 +55,14 @@ class EmulatingCompiler:
 
     def __init__(self, options: Options, why: str) -> None:
         self._target, self._why = options.resolved_target, why
+        self._arguments = arguments(options, WITH_INTEGER_FLAGS)
         self._host = HostCompiler()
 
     def identity(self) -> tuple[tuple[str, str], ...]:
         return (*self._host.identity(), ("emulates", self._target.name))
 
     def compile(self, program: Program) -> Compiled:
-        refuse(program, self._target)
+        refuse(program, self._target, arguments=self._arguments)
         return Compiled(self._host.compile(Program(host_form(program.stablehlo), program.signature)))
 
     def load(self, artifact: bytes, signature: Signature) -> Executable:
