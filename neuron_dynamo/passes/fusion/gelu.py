@@ -118,10 +118,11 @@ def _slopes(node: Any) -> Iterator[tuple[_Form, Node, dict[str, Node]]]:
         erfs = dict.fromkeys(user for n in above(node.args[0]) for user in n.users if calls(user, aten.erf.default))
         yield from ((form, t, {"e": node}) for t in erfs for form in _forms(aten.erf.default))
     elif calls(node, aten.rsub.Scalar) and node.args[1] == 1:
-        (inner, *rest) = node.args[0].args if calls(node.args[0], aten.mul.Tensor) else (node.args[0], node.args[0])
-        function = aten.tanh.default if inner is not node.args[0] else aten.sigmoid.default
-        t = _unrounded(inner)
-        if isinstance(t, Node) and rest == [inner] and (calls(t, function) or t.op == "placeholder"):
+        taken = node.args[0]
+        square = calls(taken, aten.mul.Tensor) and taken.args[0] is taken.args[1]
+        function = aten.tanh.default if square else aten.sigmoid.default
+        t = _unrounded(taken.args[0] if square else taken)
+        if isinstance(t, Node) and (calls(t, function) or t.op == "placeholder"):
             yield from ((form, t, {}) for form in _forms(function))
 
 
