@@ -14,6 +14,7 @@ from neuron_dynamo.lowering.source import source_of
 from neuron_dynamo.passes.fusion.attention import attention
 from neuron_dynamo.passes.fusion.cross_entropy import cross_entropy
 from neuron_dynamo.passes.fusion.gated import gated
+from neuron_dynamo.passes.fusion.gelu import gradient, written_out
 from neuron_dynamo.passes.fusion.region import Match, Miss, outline, sort_topologically, why_not_one
 from neuron_dynamo.passes.fusion.rms_norm import rms_norm
 from neuron_dynamo.passes.fusion.rotary import rotary
@@ -21,7 +22,7 @@ from neuron_dynamo.passes.fusion.whole_ops import whole_op
 from neuron_dynamo.report import FusionReport
 
 Pattern = Callable[[Node], Match | Miss | None]
-PATTERNS: tuple[Pattern, ...] = (attention, cross_entropy, rms_norm, rotary, gated, whole_op)
+PATTERNS: tuple[Pattern, ...] = (attention, cross_entropy, rms_norm, rotary, gradient, gated, written_out, whole_op)
 
 
 def fuse(graph: Graph) -> list[FusionReport]:
