@@ -144,7 +144,7 @@ def test_blocks(model: str, name: str) -> None:
 
 
 def test_a_layer_of_gpt2() -> None:
-    """8 ops fewer for its activation."""
+    """29 ops; 37 while its activation was plain ops."""
     from transformers import GPT2Config, GPT2Model
 
     def size(layers: int) -> int:
@@ -152,4 +152,4 @@ def test_a_layer_of_gpt2() -> None:
         return _top_level(neuron_dynamo.inspect(model, torch.zeros(1, 8, dtype=torch.long)).graphs[0])
 
     with torch.no_grad():
-        assert size(2) - size(1) <= 40
+        assert size(2) - size(1) <= 30
