@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from neuron_dynamo.lowering.pipeline import lower
 from neuron_dynamo.passes.decompositions import decomposition_table
 from neuron_dynamo.passes.fusion import fuse
 from neuron_dynamo.target import get_target
-from tests.passes.fusion.test_fusion import ROOT, Function, _check, _found, _top_level
+from tests.passes.fusion.test_fusion import ROOT, Function, _check, _found, _names, _top_level
 
 NAMES = {
     "gelu_new": "gelu",
@@ -93,6 +94,12 @@ def test_recomputed_in_the_backward() -> None:
 )
 def test_others_are_no_near_misses(function: Function) -> None:
     assert _found(function, torch.randn(4, 8, requires_grad=True)) == []
+
+
+@pytest.mark.parametrize("more", [lambda x: x * 1e-13 * 1e13, lambda x: x * math.nan, lambda x: x * math.inf, lambda x: x.long().float()])
+def test_no_term_is_lost(more: Function) -> None:
+    """What is small on the way, no number, or rounded to integers counts, too."""
+    assert _names(lambda x: (0.5 * x + more(x)) * (1 + torch.erf(x / 2**0.5)), torch.randn(4, 8)) == []
 
 
 def test_a_gradient_of_other_constants_says_why() -> None:
