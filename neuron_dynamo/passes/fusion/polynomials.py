@@ -20,14 +20,18 @@ _DEGREE = 6
 _DEPTH = 12
 _FANOUT = 48
 _SAME = 1e-7  # what float32 can hold
+_CANCELLED = 1e-12
 
 
 def plus(left: Polynomial, right: Polynomial, factor: float = 1) -> Polynomial:
     """left + factor * right"""
     total = dict(left)
     for monomial, coefficient in right.items():
-        total[monomial] = total.get(monomial, 0) + factor * coefficient
-    return {monomial: coefficient for monomial, coefficient in total.items() if abs(coefficient) > 1e-12}
+        before = total.pop(monomial, 0)
+        after = before + factor * coefficient
+        if not abs(after) <= _CANCELLED * abs(before):
+            total[monomial] = after
+    return total
 
 
 def times(left: Polynomial, right: Polynomial) -> Polynomial:
@@ -146,7 +150,8 @@ class Reader:
         if operands[0] is None or operands[1] is None or not isinstance(alpha, (int, float)):
             return None
         made = rule(operands[0], operands[1], float(alpha))
-        return made if made is not None and max(map(len, made), default=0) <= _DEGREE else None
+        sound = made is not None and all(len(monomial) <= _DEGREE and math.isfinite(made[monomial]) for monomial in made)
+        return made if sound else None
 
 
 def between(end: Node, *variables: Node) -> tuple[Node, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from neuron_dynamo.lowering.pipeline import lower
 from neuron_dynamo.passes.decompositions import decomposition_table
 from neuron_dynamo.passes.fusion import fuse
 from neuron_dynamo.target import get_target
-from tests.passes.fusion.test_fusion import ROOT, Function, _check, _found, _top_level
+from tests.passes.fusion.test_fusion import ROOT, Function, _check, _found, _names, _top_level
 
 NAMES = {
     "gelu_new": "gelu",
@@ -95,6 +96,12 @@ def test_others_are_no_near_misses(function: Function) -> None:
     assert _found(function, torch.randn(4, 8, requires_grad=True)) == []
 
 
+@pytest.mark.parametrize("more", [lambda x: x * 1e-13 * 1e13, lambda x: x * math.nan, lambda x: x * math.inf, lambda x: x.long().float()])
+def test_no_term_is_lost(more: Function) -> None:
+    """What is small on the way, no number, or rounded to integers counts, too."""
+    assert _names(lambda x: (0.5 * x + more(x)) * (1 + torch.erf(x / 2**0.5)), torch.randn(4, 8)) == []
+
+
 def test_a_gradient_of_other_constants_says_why() -> None:
     def other(x: torch.Tensor) -> torch.Tensor:
         return 0.5 * x * (1 + torch.tanh(ROOT * (x + 0.0447 * x**3)))
@@ -144,7 +151,7 @@ def test_blocks(model: str, name: str) -> None:
 
 
 def test_a_layer_of_gpt2() -> None:
-    """8 ops fewer for its activation."""
+    """29 ops; 37 while its activation was plain ops."""
     from transformers import GPT2Config, GPT2Model
 
     def size(layers: int) -> int:
@@ -152,4 +159,4 @@ def test_a_layer_of_gpt2() -> None:
         return _top_level(neuron_dynamo.inspect(model, torch.zeros(1, 8, dtype=torch.long)).graphs[0])
 
     with torch.no_grad():
-        assert size(2) - size(1) <= 40
+        assert size(2) - size(1) <= 30
