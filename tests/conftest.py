@@ -35,6 +35,7 @@ SAMPLED = (
     "tests/lowering/test_higher_order.py",
     "tests/models/",
     "tests/features/",
+    "tests/passes/fusion/",
 )
 """Where the suite runs every second variant of a parametrized test; the others are of the sweep, as tools/op_coverage and tools/zoo are."""
 
