@@ -41,8 +41,18 @@ from neuron_dynamo.options import Options
 _STATE_FORMAT = 1
 _KNOWN_NAMESPACES = frozenset({"aten", "prims", "prim", "_c10d_functional", "c10d_functional", "_dtensor"})
 
-_KEYS_OF_PYTORCHS_OWN = frozenset({"Meta", "MPS", "CUDA", "XPU", "Python"})
-"""Dispatch keys for which PyTorch itself gives aten ops kernels in Python."""
+_KERNELS = frozenset(
+    {
+        "CPU",
+        "AutogradCPU",
+        "Autograd",
+        "AutocastCPU",
+        "CompositeImplicitAutograd",
+        "CompositeExplicitAutograd",
+        "CompositeExplicitAutogradNonFunctional",
+    }
+)
+"""Dispatch keys of what computes an op here. PyTorch itself gives its ops kernels in Python for others alone: Meta, FuncTorchBatched ..."""
 
 _log = logging.getLogger(__name__)
 
@@ -211,7 +221,7 @@ def _ops_of_pytorchs_with_the_users_code() -> list[str]:
     """Rules and decompositions registered with us, and kernels given to torch.library."""
     ruled = [str(op) for op in custom.taken() if op.namespace in _KNOWN_NAMESPACES]
     kernels = (name.split("/") for name in torch.library._impls if name.startswith("aten/"))
-    return sorted([*ruled, *(f"aten.{op} for {key}" for _, op, key in kernels if key not in _KEYS_OF_PYTORCHS_OWN)])
+    return sorted([*ruled, *(f"aten.{op} for {key}" for _, op, key in kernels if key in _KERNELS)])
 
 
 def _attribute(module: torch.nn.Module, path: str) -> Any:
