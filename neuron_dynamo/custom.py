@@ -30,7 +30,6 @@ class Decomposition:
 
 _decompositions: dict[Any, Decomposition] = {}
 _places: dict[Any, str] = {}
-_taken: set[Any] = set()
 _lock = threading.Lock()
 
 
@@ -63,7 +62,6 @@ def register_lowering(op: Any, *, guard: registry.Guard | None = None) -> Callab
             _claim(found)
             registry.registered()[found] = registry.Entry(bound, bound_guard if guard is not None else None)
             _places[found] = _place("lowering rule", rule)
-            _taken.add(found)
         return rule
 
     return register
@@ -81,7 +79,6 @@ def register_decomposition(op: Any) -> Callable[[FunctionT], FunctionT]:
         with _lock:
             _claim(found)
             _decompositions[found] = Decomposition(function, _place("decomposition", function))
-            _taken.add(found)
         return function
 
     return register
@@ -91,9 +88,9 @@ def unregister(op: Any) -> None:
     """Forget what register_lowering or register_decomposition was told of `op`; nothing happens where that is nothing."""
     found = _resolve(op)
     with _lock:
-        if found in _taken and _decompositions.pop(found, None) is None:
-            del registry.registered()[found], _places[found]
-        _taken.discard(found)
+        _decompositions.pop(found, None)
+        if _places.pop(found, None) is not None:
+            del registry.registered()[found]
 
 
 def decomposition(op: Any) -> Decomposition | None:
@@ -108,7 +105,7 @@ def place_of_rule(op: Any) -> str:
 
 def taken() -> frozenset[Any]:
     """Overloads with a rule or a decomposition of the user's: they must reach our passes whole, and what their code reads is not known."""
-    return frozenset(_taken)
+    return frozenset((*_decompositions, *_places))
 
 
 def _resolve(op: Any) -> torch._ops.OpOverload:
@@ -133,7 +130,7 @@ def _resolve(op: Any) -> torch._ops.OpOverload:
 
 
 def _claim(op: torch._ops.OpOverload) -> None:
-    if op in _taken or registry.find(op) is not None:
+    if op in _decompositions or registry.find(op) is not None:
         raise RuleError(
             "it has a lowering rule or a decomposition already", op=str(op), remedy="neuron_dynamo.custom.unregister removes yours"
         )

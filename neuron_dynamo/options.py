@@ -9,12 +9,12 @@ import dataclasses
 import json
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from neuron_dynamo.compiler_flags import parsed
 from neuron_dynamo.errors import InspectError, OptionError
 from neuron_dynamo.target import TARGET_NAMES, Target, get_target
 from neuron_dynamo.units import parse_size
@@ -293,10 +293,9 @@ class Options:
         return tuple(Path(layer).expanduser().absolute() for layer in self.cache_layers)
 
 
-def _narrows_integers(flags: Sequence[str]) -> bool:
-    """Whether the last --native-int64 among neuronx-cc's flags is other than `enabled`."""
-    words = " ".join(flags).replace("=", " ").split()
-    values = [value for flag, value in pairwise(words) if flag == "--native-int64"]
+def _narrows_integers(args: Iterable[str]) -> bool:
+    """Whether the last --native-int64 among neuronx-cc's arguments is other than `enabled`."""
+    values = [flag.value for flag in parsed(args) if flag.name == "native-int64"]
     return bool(values) and values[-1] != "enabled"
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from neuron_dynamo.cache.flags import canonical_flags
 from neuron_dynamo.cache.toolchain import lowering_digest, toolchain_versions
+from neuron_dynamo.compiler_flags import canonical_flags
 from neuron_dynamo.compilers.base import Compiler
 from neuron_dynamo.options import Options
 from neuron_dynamo.target import Target

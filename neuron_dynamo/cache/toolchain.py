@@ -93,7 +93,7 @@ def _names_and_sizes(root: Path) -> Iterator[str]:
             for item in found:
                 if item.name.endswith((".py", ".so")) or ".so." in item.name:
                     yield f"{folder}{item.name}:{item.stat().st_size}\n"
-                elif item.name not in ("__pycache__", "include") and item.is_dir(follow_symlinks=False):
+                elif item.name != "__pycache__" and item.is_dir(follow_symlinks=False):
                     folders.append(f"{folder}{item.name}/")
 
 

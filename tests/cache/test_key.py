@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from neuron_dynamo.cache import CacheKey, program_key, toolchain
-from neuron_dynamo.cache.flags import canonical_flags
+from neuron_dynamo.compiler_flags import canonical_flags
 from neuron_dynamo.options import Options
 from neuron_dynamo.target import get_target
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from neuron_dynamo.cache.flags import canonical_flags
+from neuron_dynamo.compiler_flags import canonical_flags
 from neuron_dynamo.compilers.base import Compiled
 from neuron_dynamo.compilers.neuronx.arguments import arguments
 from neuron_dynamo.compilers.neuronx.compiler import NeuronxCompiler

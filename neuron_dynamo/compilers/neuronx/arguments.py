@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from neuron_dynamo.cache.flags import Flag, parsed
+from neuron_dynamo.compiler_flags import Flag, parsed
 from neuron_dynamo.errors import OptionError
 from neuron_dynamo.options import Options
 

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from neuron_dynamo.cache.flags import canonical_flags
+from neuron_dynamo.compiler_flags import canonical_flags
 from neuron_dynamo.compilers.base import Compiled
 from neuron_dynamo.compilers.neuronx import process
 from neuron_dynamo.compilers.neuronx.arguments import arguments

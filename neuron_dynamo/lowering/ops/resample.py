@@ -140,11 +140,15 @@ def apply_taps(b: Builder, x: Value, dim: int, taps: Taps) -> Value:
         taken = take_slices(b, x, dim, places)
         mask = b.broadcast(b.literal(taps.weights != 0, torch.bool), taken.shape, (dim, dim + 1))
         return reduce(b, b.select(mask, taken, b.like(taken, 0)), (dim + 1,), "add")
+    return _weighted(b, x, dim, taps.places, taps.weights.astype(mlir.numpy_dtype(x.dtype)))
+
+
+def _weighted(b: Builder, x: Value, dim: int, places: Array, weights: Array) -> Value:
+    """The sum over the taps, with weights of x's type."""
     total = None
-    for j in range(taps.places.shape[1]):
-        taken = _copy_places(b, x, dim, taps.places[:, j])
-        weights = b.literal(taps.weights[:, j].astype(mlir.numpy_dtype(x.dtype)), x.dtype)
-        term = b.mul(taken, b.broadcast(weights, taken.shape, (dim,)))
+    for j in range(places.shape[1]):
+        taken = _copy_places(b, x, dim, places[:, j])
+        term = b.mul(taken, b.broadcast(b.literal(weights[:, j], x.dtype), taken.shape, (dim,)))
         total = term if total is None else b.add(total, term)
     assert total is not None
     return total
@@ -170,7 +174,9 @@ def _resize(b: Builder, x: Value, spatial: int, make: MakeTaps, factors: Sequenc
     if not math.prod(shape):
         return b.full(shape, 0, x.dtype)
     lead = x.ndim - spatial
-    taps = [make(x.shape[lead + i], shape[lead + i], factors[i], _kind(x.dtype), *options) for i in range(spatial)]
+    # Places of copies are found in float32, weights of bytes in float64.
+    kind = np.float64 if x.dtype == torch.uint8 and make is not nearest_taps else _kind(x.dtype)
+    taps = [make(x.shape[lead + i], shape[lead + i], factors[i], kind, *options) for i in range(spatial)]
     wide, apply = x, apply_taps
     if not all(t.copies for t in taps):
         wide = b.convert(x, compute_dtype(x.dtype) if x.dtype.is_floating_point else torch.int32)
@@ -187,12 +193,7 @@ def _apply_fixed_point(b: Builder, x: Value, dim: int, taps: Taps) -> Value:
     largest = taps.weights.max()
     bits = next(n for n in range(23) if n == 22 or int(0.5 + largest * (1 << (n + 1))) >= 1 << 15)
     whole = np.trunc(taps.weights * (1 << bits) + np.copysign(0.5, taps.weights)).astype(np.int32)
-    total = None
-    for j in range(whole.shape[1]):
-        taken = _copy_places(b, x, dim, taps.places[:, j])
-        term = b.mul(taken, b.broadcast(b.literal(whole[:, j], torch.int32), taken.shape, (dim,)))
-        total = term if total is None else b.add(total, term)
-    assert total is not None
+    total = _weighted(b, x, dim, taps.places, whole)
     rounded = b.binary("shift_right_arithmetic", b.add(total, b.like(total, 1 << (bits - 1))), b.like(total, bits))
     return b.min(b.max(rounded, b.like(rounded, 0)), b.like(rounded, 255))
 
@@ -221,7 +222,7 @@ def _adjoint(b: Builder, grad: Value, dim: int, forward: Taps, size: int) -> Val
 
 
 def _kind(dtype: torch.dtype) -> Any:
-    return np.float64 if dtype in (torch.float64, torch.uint8) else np.float32
+    return np.float64 if dtype == torch.float64 else np.float32
 
 
 def _factors(given: Sequence[Any], spatial: int) -> list[float | None]:

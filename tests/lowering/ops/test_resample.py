@@ -94,3 +94,11 @@ def test_bytes(mode: str, antialias: bool, size: tuple[int, int]) -> None:
     x = torch.randint(0, 256, (2, 3, 17, 19), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     slack = int(mode == "bicubic" and not antialias)
     check(lambda x: F.interpolate(x, size=size, mode=mode, antialias=antialias), x, rtol=0, atol=slack)
+
+
+def test_bytes_are_copied_from_the_places_of_floats() -> None:
+    """Found in float32: in float64 some are others."""
+    x = torch.arange(190, dtype=torch.uint8).reshape(1, 1, 190)
+    sizes = range(1, 400, 3)
+    assert all(torch.equal(F.interpolate(x, size=n), F.interpolate(x.float(), size=n).byte()) for n in sizes)
+    check(lambda x: [F.interpolate(x, size=n) for n in sizes], x)
