@@ -18,11 +18,8 @@ def main() -> None:
     os.dup2(2, 1)  # what ops print must not mix with verdicts
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     import torch
-    import torch._dynamo.guards
 
     torch.set_num_threads(1)
-    # A measurement for PyTorch's log, a third of a small compile.
-    torch._dynamo.guards.profile_guard_manager = lambda *_: 0.0
     import warnings
 
     warnings.simplefilter("ignore")
