@@ -1,10 +1,13 @@
 """docs/op_coverage.json against a seeded sample of the databases, and the tool's judgement on what is wrong on purpose."""
 
+import copy
+import functools
 import json
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +17,7 @@ from tools._coverage import table
 from tools._coverage.cases import Case, cases, units
 from tools._coverage.judge import distribution_differs, judge, judge_together
 from tools._coverage.verdicts import Unit
+from tools._coverage.worker import Judge
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -43,7 +47,35 @@ def _wrong_sine(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_wrong_rule_is_found(direction: str) -> None:
     found = list(cases(Unit("op", "sin", "float32", direction)))
     assert judge(found[0]).letter == "W"
-    assert not judge_together(found)
+    assert judge_together(found) == ""
+
+
+@pytest.mark.usefixtures("_wrong_sine")
+@pytest.mark.parametrize("differentiate", [False, True])
+def test_a_wrong_module_among_right_ones_is_found(differentiate: bool) -> None:
+    class Sine(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x).sin()
+
+    def case(module: torch.nn.Module) -> Case:
+        return Case(module, (torch.randn(2, 3),), {}, differentiate, prepare=functools.partial(copy.deepcopy, module))
+
+    right = [case(torch.nn.Linear(3, 2)), case(torch.nn.Softplus()), case(torch.nn.BatchNorm1d(3))]
+    assert judge_together(right) == "N"
+    assert judge_together([*right, case(Sine(3, 2))]) == ""
+
+
+def test_cases_that_are_not_all_native_are_told_apart() -> None:
+    x = torch.tensor([1.0, 2.0, -3.0])
+    calls = [*([torch.sin] * 6), torch.linalg.eigvals, *([torch.exp] * 5)]
+    numbered = [(n, Case(call, (torch.eye(3) if call is torch.linalg.eigvals else x + n,), {})) for n, call in enumerate(calls)]
+    numbered += [(12, Case(lambda t: t.view(3), (x,), {})), (13, Case(lambda t: t[1:], (x,), {}))]
+    numbered += [(14, Case(torch.nn.functional.dropout, (torch.ones(64),), {}))]
+    said: list[dict[str, Any]] = []
+    Judge(said.append, "host").batch(numbered)
+    letters = {m["case"]: m["letter"] for m in said if "case" in m}
+    assert "".join(letters[n] for n in range(15)) == "NNNNNNHNNNNN--N"
+    assert max(len(m["start"]) for m in said[1:] if "start" in m) == 12
 
 
 def test_verdicts() -> None:

@@ -8,9 +8,11 @@ sum may differ. Random cases must equal eager as others do under rng="eager"; un
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -60,38 +62,83 @@ def judge(case: Case) -> Verdict:
     return _judge_values(case, expected, {})
 
 
-def judge_together(cases: Sequence[Case]) -> bool:
-    """Whether all cases are native and right when they are compiled as one graph. False says nothing of any one of them."""
+def judge_together(cases: Sequence[Case]) -> str:
+    """The letter of every one of the cases, found by compiling them as one graph: "N", or "-" where that graph computes nothing.
+    "" says nothing of any one of them. Cases that may compute nothing beside others that do must be kept apart by `kind`."""
     together = in_one(cases)
     if together is None:
-        return False
+        return ""
     try:
-        expected = _run(together, together.call)
-        if any(c.values and _is_random(c, _run(c, c.call)) for c in cases):
-            return False
-        return _judge_values(together, expected, {}).letter == "N"
+        with _guards_not_timed():
+            letter = _judge_values(together, _run(together, together.fresh()), {}).letter
     except Exception:
-        return False
+        return ""
+    return letter if letter in "N-" else ""
+
+
+def kind(case: Case, run: bool = True) -> str:
+    """What a case may be judged together with: "views" of its inputs, other "values"; "" if with nothing: eager refuses it, or it is
+    random, which does not matter where the compiled case will not `run`."""
+    try:
+        if run and case.values and _is_random(case, _run(case, case.fresh())):
+            return ""
+        if case.prepare is not None:
+            return "values"
+        args, kwargs = _copies((case.args, case.kwargs))
+        given = {_storage(t) for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)}
+        results = [t for t in pytree.tree_leaves(case.call(*args, **kwargs)) if isinstance(t, torch.Tensor)]
+    except Exception:
+        return ""
+    return "views" if all(_storage(t) in given for t in results) else "values"
+
+
+def _storage(t: torch.Tensor) -> int:
+    return t.untyped_storage()._cdata if t.layout == torch.strided else id(t)
+
+
+@contextlib.contextmanager
+def _guards_not_timed() -> Iterator[None]:
+    """Dynamo without its measurement of the guards' latency, a tenth of the time of a sweep. Cases whose first call is timed pay for it."""
+    real = torch._dynamo.guards.profile_guard_manager
+    torch._dynamo.guards.profile_guard_manager = lambda *_: 0.0
+    try:
+        yield
+    finally:
+        torch._dynamo.guards.profile_guard_manager = real
 
 
 def in_one(cases: Sequence[Case]) -> Case | None:
-    """All cases as one whose call makes the calls of all; None where they have state or are compared in a way of their own."""
-    if any(c.prepare is not None or c.fold is not None for c in cases):
+    """All cases as one whose call makes the calls of all; None where they have state of their own or are compared in a way of their own."""
+    modules = [c.call for c in cases if isinstance(c.call, torch.nn.Module)]
+    if any((c.prepare is not None and len(modules) < len(cases)) or (c.fold is not None and c.differentiate) for c in cases):
         return None
     return Case(
-        _each,
-        ([c.call for c in cases], [c.args for c in cases], [c.kwargs for c in cases]),
+        Each([c.call for c in cases]) if modules else functools.partial(_each, [c.call for c in cases]),
+        ([c.args for c in cases], [c.kwargs for c in cases]),
         {},
         cases[0].differentiate,
         lambda results: [c.process(r) for c, r in zip(cases, results, strict=True)],
         cases[0].values,
         cases[0].rtol,
         cases[0].atol,
+        prepare=(lambda: Each([c.fresh() for c in cases])) if modules else None,
     )
 
 
-def _each(calls: list[Any], args: list[Any], kwargs: list[Any]) -> list[Any]:
+def _each(calls: Sequence[Any], args: list[Any], kwargs: list[Any]) -> list[Any]:
     return [call(*a, **k) for call, a, k in zip(calls, args, kwargs, strict=True)]
+
+
+class Each(torch.nn.Module):
+    """Modules called one after the other, each with arguments of its own."""
+
+    def __init__(self, modules: Sequence[Any]) -> None:
+        super().__init__()
+        self.each = torch.nn.ModuleList(modules)
+
+    def forward(self, args: list[Any], kwargs: list[Any]) -> list[Any]:
+        """The results of all."""
+        return [call(*a, **k) for call, a, k in zip(self.each, args, kwargs, strict=True)]
 
 
 # Running

@@ -43,10 +43,11 @@ def judge_target(case: Case, target: str) -> Verdict:
     return Verdict("P" if any(g.native for g in report.graphs) else "H", "", hosts)
 
 
-def judge_target_together(cases: Sequence[Case], target: str) -> bool:
-    """Whether all cases are native when they are lowered as one graph. False says nothing of any one of them."""
+def judge_target_together(cases: Sequence[Case], target: str) -> str:
+    """As judge_together, by lowering the cases as one graph."""
     together = in_one(cases)
-    return together is not None and judge_target(together, target).letter == "N"
+    letter = "" if together is None else judge_target(together, target).letter
+    return letter if letter in "N-" else ""
 
 
 def _brief(found: Finding) -> str:

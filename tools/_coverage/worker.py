@@ -38,33 +38,79 @@ def main() -> None:
         say({"end": True})
 
 
+Numbered = tuple[int, Any]
+
+
+class Judge:
+    """Judges the cases of a unit, of which many can be compiled as one graph, and says what it finds."""
+
+    FAILURES = 4
+    """So many graphs of one batch may fail to give the verdict of all their cases; what is left is then judged case by case."""
+
+    def __init__(self, say: Any, target: str) -> None:
+        self.say, self.target, self.failures = say, target, 0
+
+    def batch(self, numbered: list[Numbered]) -> None:
+        """Verdicts of all of them."""
+        from tools._coverage.judge import kind
+
+        self.failures = 0
+        kinds: dict[str, list[Numbered]] = {}
+        if len(numbered) > 1:
+            self.say({"start": [number for number, _ in numbered]})
+        for number, case in numbered:
+            kinds.setdefault(kind(case, self.target == "host") if len(numbered) > 1 else "", []).append((number, case))
+        for what, group in kinds.items():
+            if what:
+                self.group(group)
+            else:
+                for one in group:
+                    self.alone(one)
+
+    def group(self, group: list[Numbered]) -> None:
+        """Verdicts of cases of one kind: together if they are all native, else the first alone and the rest in halves."""
+        if len(group) > 1 and self.failures < self.FAILURES:
+            if letter := self.together(group):
+                for number, _ in group:
+                    self.say({"case": number, "letter": letter})
+                return
+            self.failures += 1
+        if group:
+            first, rest = self.alone(group[0]), group[1:]
+            middle = len(rest) // 2 if first == "N" else 0
+            self.group(rest[:middle])
+            self.group(rest[middle:])
+
+    def together(self, group: list[Numbered]) -> str:
+        """The one letter of all cases of a group, or ''."""
+        from tools._coverage.judge import judge_together
+        from tools._coverage.judge_target import judge_target_together
+
+        self.say({"start": [number for number, _ in group]})
+        cases = [case for _, case in group]
+        return judge_together(cases) if self.target == "host" else judge_target_together(cases, self.target)
+
+    def alone(self, one: Numbered) -> str:
+        """The letter of one case, which is told."""
+        from tools._coverage.judge import judge
+        from tools._coverage.judge_target import judge_target
+
+        number, case = one
+        self.say({"start": [number]})
+        try:
+            verdict = (judge(case) if self.target == "host" else judge_target(case, self.target)).to_json()
+        except Exception as error:  # of the judge: nothing is known of the case, so it is not right
+            verdict = {"letter": "E", "detail": f"while it was judged: {type(error).__name__}: {error}"[:400]}
+        self.say({"case": number, **verdict})
+        return str(verdict["letter"])
+
+
 def _unit(unit: Any, done: set[int], only: list[int] | None, batch: int, say: Any, target: str) -> None:
     from tools._coverage.cases import cases
-    from tools._coverage.judge import judge, judge_together
-    from tools._coverage.judge_target import judge_target, judge_target_together
 
-    todo: list[tuple[int, Any]] = []
+    judge = Judge(say, target)
+    todo: list[Numbered] = []
     total = 0
-
-    def judged(case: Any) -> dict[str, Any]:
-        try:
-            return dict((judge(case) if target == "host" else judge_target(case, target)).to_json())
-        except Exception as error:  # of the judge: nothing is known of the case, so it is not right
-            return {"letter": "E", "detail": f"while it was judged: {type(error).__name__}: {error}"[:400]}
-
-    def flush() -> None:
-        if len(todo) > 1:
-            say({"start": [number for number, _ in todo]})
-            together = [case for _, case in todo]
-            if judge_together(together) if target == "host" else judge_target_together(together, target):
-                for number, _ in todo:
-                    say({"case": number, "letter": "N"})
-                todo.clear()
-        for number, case in todo:
-            say({"start": [number]})
-            say({"case": number, **judged(case)})
-        todo.clear()
-
     first = unit.dtype == "float32"  # compiled alone, to know how long that takes
     for number, case in enumerate(cases(unit)):
         total = number + 1
@@ -72,9 +118,9 @@ def _unit(unit: Any, done: set[int], only: list[int] | None, batch: int, say: An
             continue
         todo.append((number, case))
         if first or len(todo) >= batch:
-            flush()
-            first = False
-    flush()
+            judge.batch(todo)
+            todo, first = [], False
+    judge.batch(todo)
     say({"total": total})
 
 
