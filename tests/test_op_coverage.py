@@ -89,6 +89,13 @@ def test_verdicts() -> None:
     assert (random.letter, random.detail) == ("N", "random")
 
 
+def test_draws_that_happen_to_agree_are_random_all_the_same() -> None:
+    def rarely(x: torch.Tensor) -> torch.Tensor:
+        return torch.where(torch.rand(1) < 0.63, x, 0.0)  # alike for seeds 0, 7 and 8
+
+    assert [judge(Case(call, (torch.ones(2),), {})).detail for call in (rarely, torch.sin)] == ["random", ""]
+
+
 def test_biased_draws_are_found() -> None:
     torch.manual_seed(0)
     assert distribution_differs(torch.rand(2000), [torch.rand(2000), torch.rand(2000)]) == ""
