@@ -180,13 +180,15 @@ class _Rewriter:
         arguments = _bind(node)
         value = node.meta["val"]
         first = value if isinstance(value, torch.Tensor) else value[0]
-        if arguments.get("generator") is not None or first.dtype.is_complex or first.layout != torch.strided:
+        if arguments.get("generator") is not None or first.dtype == torch.complex32 or first.layout != torch.strided:
             return
         self.node = node
         with self.graph.inserting_before(node):
             if node.target in _DRAWN:
                 drawn = _DRAWN[node.target](arguments)
                 results = None if any(isinstance(p, Node) for p in drawn.params) else [self.drawn(drawn)]
+            elif first.dtype.is_complex:
+                results = None
             elif node.target is aten.native_dropout.default:
                 results = self.dropout(arguments)
             elif self.mode == "graph" and node.target in _DERIVED:
@@ -233,6 +235,8 @@ class _Rewriter:
 
     def formula(self, method: str, params: Sequence[Any], size: Sequence[Any], dtype: torch.dtype) -> Node:
         """The distribution of an in-place method, from our pure ops. Half floats are computed in float32 and rounded once."""
+        if dtype.is_complex:
+            return self.complex(method, params, size, dtype)
         if method == "bernoulli_":
             return self.cast(self.numbers(ours.random_bernoulli.default, size, params[0]), dtype)
         if method == "random_":
@@ -241,6 +245,13 @@ class _Rewriter:
             return self.numbers(ours.random_uniform.default, size, dtype)
         wide = torch.float64 if dtype == torch.float64 else torch.float32
         return self.cast(_FORMULAS[method](self, size, wide, *params), dtype)
+
+    def complex(self, method: str, params: Sequence[Any], size: Sequence[Any], dtype: torch.dtype) -> Node:
+        """As PyTorch defines a complex `normal_`: both parts with half the variance, about a mean that is added; `uniform_`: both parts."""
+        normal = method == "normal_"
+        parts = self.formula(method, (0.0, params[1] / math.sqrt(2)) if normal else params, [*size, 2], dtype.to_real())
+        pairs = self.call(aten.view_as_complex.default, parts)
+        return self.affine(pairs, 1, params[0]) if normal else pairs
 
     def cast(self, x: Node, dtype: torch.dtype) -> Node:
         return x if x.meta["val"].dtype == dtype else self.call(aten._to_copy.default, x, dtype=dtype)
