@@ -2,7 +2,7 @@
 
 Some of PyTorch's decompositions stand before autograd, so that no backend sees the op, nor can say how it is differentiated. A few of
 them give other numbers than the op: multilabel_margin_loss counts classes for entries after the first -1, the linear upsamplings make
-NaN of an infinity beside a finite number.
+NaN of an infinity beside a finite number, softshrink rounds its limit to 16 bits.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ _RESIZED_WITHOUT_ALIASING = ("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"
 _OPS: tuple[Any, ...] = (
     aten.multi_margin_loss.default,
     aten.multilabel_margin_loss_forward.default,
+    aten.softshrink.default,
     *(getattr(getattr(aten, name), overload) for name in (*_RESIZED, *_RESIZED_WITHOUT_ALIASING) for overload in ("default", "vec")),
 )
 _KEYS = (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd)

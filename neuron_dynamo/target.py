@@ -69,9 +69,8 @@ class Target:
     takes; `custom_calls` the custom-call targets that it understands. `widening_dot` tells whether a dot_general may have a
     wider result than its operands: XLA CPU refuses some of these (bf16 x bf16 = f32) when it runs them. `ops` are those of
     the StableHLO ops in RESTRICTED_OPS that its compiler takes; all other ops are taken by every target. `wide_integers` tells whether its
-    compiler can keep 64 bits of an integer; else it computes with the lower 32. `reciprocal_division` tells whether its compiler is known
-    to divide by a constant or shared divisor through its rounded reciprocal. `core_memory` are the bytes of device memory to a physical
-    core.
+    compiler can keep 64 bits of an integer; else it computes with the lower 32. `core_memory` are the bytes of device memory to a
+    physical core.
     """
 
     name: str
@@ -82,7 +81,6 @@ class Target:
     widening_dot: bool = True
     ops: frozenset[str] = frozenset()
     wide_integers: bool = True
-    reciprocal_division: bool = False
     core_memory: int | None = None
 
     @property
@@ -97,9 +95,7 @@ class Target:
 
 _TARGETS = {
     # XLA legalises the serialised CHLO erf to its own `erf` opcode.
-    "host": Target(
-        "host", 1, (1,), _HOST_DTYPES, frozenset({"mhlo.erf"}), widening_dot=False, ops=RESTRICTED_OPS, reciprocal_division=True
-    ),
+    "host": Target("host", 1, (1,), _HOST_DTYPES, frozenset({"mhlo.erf"}), widening_dot=False, ops=RESTRICTED_OPS),
     "trn1": Target("trn1", 1, (1,), _NEURON_DTYPES, ops=frozenset({"sort"}), wide_integers=False, core_memory=16 * 2**30),
     "inf2": Target("inf2", 1, (1,), _NEURON_DTYPES, ops=frozenset({"sort"}), wide_integers=False, core_memory=16 * 2**30),
     "trn2": Target("trn2", 2, (1, 2), _NEURON_DTYPES, core_memory=12 * 2**30),

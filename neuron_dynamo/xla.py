@@ -3,9 +3,9 @@
 All of jaxlib that we touch is private (`jaxlib._jax`), so it is pinned, stays behind this module, and tests/test_xla.py
 checks every behaviour that we rely on.
 
-Numerics of what `compile` makes: fast-math is off, NaN and Inf are honoured, every bf16/f16 op rounds as eager does,
-f32 multiply-add pairs may contract to FMA, and **denormals flush to zero** (XLA's CPU runtime always does so inside an
-executable; the calling thread's own flush mode is untouched).
+Numerics of what `compile` makes: fast-math is off, NaN and Inf are honoured, no algebra but that of IEEE is done, every bf16/f16
+op rounds as eager does, f32 multiply-add pairs may contract to FMA, sums may be taken in any order, and **denormals flush to
+zero** (XLA's CPU runtime always does so inside an executable; the calling thread's own flush mode is untouched).
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ OVERRIDES: tuple[tuple[str, bool | int | str], ...] = (
     ("xla_allow_excess_precision", False),
     # The MLIR fusion emitters compile up to twice as long and make code of the same speed and results.
     ("xla_cpu_use_fusion_emitters", False),
+    # XLA's algebraic simplifier takes floats for real numbers: log(x**5) as 5 log|x|, (x + c) - c as x, mask * NaN as 0, x * c1 * c2 as
+    # x * (c1 c2), which may underflow. Models run as fast without it, to a few percent.
+    ("xla_disable_hlo_passes", "algsimp"),
 )
 """XLA flags that every compile sets; they change code, so they are part of the compiler's identity."""
 

@@ -51,6 +51,13 @@ def _(xs: Sequence[Tensor], at: int) -> tuple[Tensor, Tensor]:
     return xs[0].new_empty(at, *xs[0].shape[1:]), xs[0].new_empty(length - at, *xs[0].shape[1:])
 
 
+@torch.library.custom_op("custom_test::exchange", mutates_args=("x", "y"))
+def exchange(x: Tensor, y: Tensor) -> None:
+    before = x.clone()
+    x.copy_(y)
+    y.copy_(before)
+
+
 @torch.library.custom_op("custom_test::accumulate", mutates_args=("total",))
 def accumulate(total: Tensor, x: Tensor) -> Tensor:
     total.add_(x)
@@ -76,7 +83,7 @@ def _(xs: Sequence[Tensor]) -> None:
 @pytest.fixture(autouse=True)
 def _no_rules_left() -> Iterator[None]:
     yield
-    for op in (scaled, parts, accumulate, zero_all, torch.ops.aten.special_bessel_j0.default):
+    for op in (scaled, parts, accumulate, exchange, zero_all, torch.ops.aten.special_bessel_j0.default):
         custom.unregister(op)
 
 
@@ -222,6 +229,36 @@ def test_a_decomposition_may_write_as_the_op_does() -> None:
     given = R(3), R(3)
     theirs, ours = [t.clone() for t in given], [t.clone() for t in given]
     torch.testing.assert_close(_run(f, *ours), f(*theirs))
+    torch.testing.assert_close(ours, theirs)
+    assert all(name == "aten.copy_.default" for name in _host())
+
+
+WRITTEN: dict[str, Callable[[Tensor], Any]] = {
+    "row": lambda x: (accumulate(x[0], x[1] * 2), x + 1),
+    "column of a value": lambda x: (z := x * 2, accumulate(z[:, 1], x[:, 0])),
+    "transposed value": lambda x: (z := x * 2, accumulate(z.t(), x.t())),
+    "slice": lambda x: (accumulate(x[1:], x[:-1] * 2), x * 1),
+    "rows apart": lambda x: (z := x * 2, exchange(z[0], z[2]), z + 1),
+    "two values": lambda x: (z := x * 2, w := x * 3, exchange(z[0], w[2]), z + w),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_decomposition_may_write_into_views(name: str) -> None:
+    @neuron_dynamo.register_decomposition(accumulate)
+    def accumulated(total: Tensor, x: Tensor) -> Tensor:
+        total += x
+        return total * 2
+
+    @neuron_dynamo.register_decomposition(exchange)
+    def exchanged(x: Tensor, y: Tensor) -> None:
+        before = x.clone()
+        x.copy_(y)
+        y.copy_(before)
+
+    theirs, f = R(3, 4), WRITTEN[name]
+    ours = theirs.clone()
+    torch.testing.assert_close(_run(f, ours), f(theirs))
     torch.testing.assert_close(ours, theirs)
     assert all(name == "aten.copy_.default" for name in _host())
 

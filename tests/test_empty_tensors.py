@@ -66,3 +66,9 @@ def test_as_eager(calls: tuple[Callable[[Tensor], Any], ...]) -> None:
     x = torch.zeros(0, 3)
     actual = torch.compile(everything, backend="neuron", fullgraph=True, dynamic=False)(x)
     torch.testing.assert_close(actual, everything(x), equal_nan=True)
+
+
+@pytest.mark.parametrize("call", [torch.max, torch.min])
+def test_the_extreme_of_no_elements_is_eagers_error(call: Callable[[Tensor], Tensor]) -> None:
+    with pytest.raises(RuntimeError, match="Expected reduction dim to be specified"):
+        torch.compile(lambda x: call(x), backend="neuron", fullgraph=True)(torch.zeros(0, 3))

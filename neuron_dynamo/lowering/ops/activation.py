@@ -130,6 +130,18 @@ def softplus_backward(b: Builder, grad: Value, x: Value, beta: Scalar, threshold
     return _with_gradient(b, grad, x, body)
 
 
+@lowering(aten.softshrink.default)
+def softshrink(b: Builder, x: Value, lambd: Scalar = 0.5) -> Value:
+    """x moved towards 0 by lambd, and 0 (NaN for NaN) where that would pass 0."""
+
+    def body(wide: Value) -> Value:
+        limit = b.like(wide, lambd)
+        small = b.select(b.compare("LT", wide, b.neg(limit)), b.add(wide, limit), b.mul(wide, b.like(wide, 0)))
+        return b.select(b.compare("GT", wide, limit), b.sub(wide, limit), small)
+
+    return widened(b, x, body)
+
+
 @lowering(aten.softshrink_backward.default, aten.hardshrink_backward.default)
 def shrink_backward(b: Builder, grad: Value, x: Value, lambd: Scalar) -> Value:
     """0 where -lambd <= x <= lambd, else grad."""

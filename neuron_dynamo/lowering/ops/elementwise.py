@@ -124,11 +124,28 @@ def relu(b: Builder, x: Value) -> Value:
 
 def _arithmetic(b: Builder, name: str, x: Operand, y: Operand, alpha: Scalar = 1) -> Value:
     left, right = together(b, [x, y], b.out.dtype)
-    if alpha != 1:
-        right = b.binary("and" if right.dtype == torch.bool else "multiply", right, b.like(right, alpha))
+    if alpha != 1:  # which ATen rounds to the dtype, but not the product
+        left, right, factor = (b.convert(v, compute_dtype(b.out.dtype)) for v in (left, right, b.like(right, alpha)))
+        right = b.binary("and" if right.dtype == torch.bool else "multiply", right, factor)
     if left.dtype == torch.bool:
         name = {"add": "or", "multiply": "and"}[name]
-    return b.binary(name, left, right)
+    return b.convert(b.binary(name, left, right), b.out.dtype)
+
+
+def _factors(b: Builder, x: Operand, y: Operand) -> list[Value]:
+    """Operands in the result's dtype; but where that has 16 bits and cannot hold the second, a number or 0-d tensor, in float32, in
+    which ATen's CPU kernels take it (`opmath_t` in BinaryOpsKernel.cpp)."""
+    left, right = together(b, [x, y], b.out.dtype)
+    if not _holds(b.out.dtype, y):
+        wide = compute_dtype(b.out.dtype)
+        left, right = b.convert(left, wide), b.value(y, wide, b.out.shape)
+    return [left, right]
+
+
+def _holds(dtype: torch.dtype, operand: Operand) -> bool:
+    if isinstance(operand, Value):
+        return operand.dtype == dtype or operand.shape != ()
+    return compute_dtype(dtype) == dtype or torch.tensor(operand, dtype=dtype).item() == torch.tensor(operand, dtype=torch.float32).item()
 
 
 @lowering(aten.add.Tensor, aten.add.Scalar)
@@ -148,30 +165,20 @@ def rsub(b: Builder, x: Operand, y: Operand, alpha: Scalar = 1) -> Value:
 
 def _rsub_scaled(b: Builder, x: Operand, y: Operand, alpha: Scalar) -> Value:
     left, right = together(b, [x, y], b.out.dtype)
-    return b.sub(right, b.mul(left, b.like(left, alpha)))
+    left, right, factor = (b.convert(v, compute_dtype(b.out.dtype)) for v in (left, right, b.like(left, alpha)))
+    return b.convert(b.sub(right, b.mul(left, factor)), b.out.dtype)
 
 
 @lowering(aten.mul.Tensor, aten.mul.Scalar)
 def mul(b: Builder, x: Operand, y: Operand) -> Value:
-    return _arithmetic(b, "multiply", x, y)
+    left, right = _factors(b, x, y)
+    return b.convert(b.binary("and" if left.dtype == torch.bool else "multiply", left, right), b.out.dtype)
 
 
 @lowering(aten.div.Tensor, aten.div.Scalar, aten.true_divide.Tensor)
 def div(b: Builder, x: Operand, y: Operand) -> Value:
     left, right = together(b, [x, y], compute_dtype(b.out.dtype))
-    return b.convert(_quotient(b, left, right, y), b.out.dtype)
-
-
-def _quotient(b: Builder, left: Value, right: Value, divisor: Operand) -> Value:
-    """left / right, rounded once, also where the compiler would multiply by the rounded reciprocal of a constant or shared divisor, so
-    that 49 / 49 is not 1: it cannot know that the divisor is the same throughout where it is `left` for a NaN.
-
-    A divisor that is a power of two has an exact reciprocal. `divisor` is what `right` was made from.
-    """
-    exact = isinstance(divisor, (int, float)) and math.frexp(divisor)[0] in (0.5, -0.5)
-    if b.target.reciprocal_division and left.dtype.is_floating_point and not exact:
-        right = b.select(b.compare("EQ", left, left), right, left)
-    return b.div(left, right)
+    return b.convert(b.div(left, right), b.out.dtype)
 
 
 @lowering(aten.div.Tensor_mode, aten.div.Scalar_mode)
@@ -181,7 +188,7 @@ def div_mode(b: Builder, x: Operand, y: Operand, rounding_mode: str | None = Non
     if not b.out.dtype.is_floating_point:
         return b.div(*together(b, [x, y], b.out.dtype))
     left, right = together(b, [x, y], compute_dtype(b.out.dtype))
-    quotient = _quotient(b, left, right, y)
+    quotient = b.div(left, right)
     if isinstance(y, Value) and y.numel != 1:  # ATen's kernel truncates what it rounded to 16 bits, but not if there is one divisor
         quotient = b.convert(quotient, b.out.dtype)
     return b.convert(quotient if rounding_mode is None else trunc(b, quotient), b.out.dtype)
@@ -190,7 +197,7 @@ def div_mode(b: Builder, x: Operand, y: Operand, rounding_mode: str | None = Non
 @lowering(aten.floor_divide.default)
 def floor_divide(b: Builder, x: Operand, y: Operand) -> Value:
     """Integers round toward minus infinity; floats follow c10::div_floor_floating (exact remainder first)."""
-    left, right = together(b, [x, y], b.out.dtype)
+    left, right = _factors(b, x, y)
     if not left.dtype.is_floating_point:
         quotient = b.div(left, right)
         if not left.dtype.is_signed:
@@ -199,8 +206,7 @@ def floor_divide(b: Builder, x: Operand, y: Operand) -> Value:
         rest = b.binary("remainder", left, right)
         crosses = b.binary("and", b.compare("NE", rest, zero), b.compare("NE", b.compare("LT", rest, zero), b.compare("LT", right, zero)))
         return b.select(crosses, b.sub(quotient, b.like(quotient, 1)), quotient)
-    dtype = left.dtype
-    left, right = (b.convert(v, compute_dtype(dtype)) for v in (left, right))
+    left, right = (b.convert(v, compute_dtype(b.out.dtype)) for v in (left, right))
     zero, one = b.like(left, 0), b.like(left, 1)
     rest = b.binary("remainder", left, right)
     quotient = b.div(b.sub(left, rest), right)
@@ -211,7 +217,7 @@ def floor_divide(b: Builder, x: Operand, y: Operand) -> Value:
     exact = b.div(left, right)
     signed_zero = b.mul(zero, exact)  # keeps the sign of the exact quotient
     result = b.select(b.compare("NE", quotient, zero), floored, signed_zero)
-    return b.convert(b.select(b.compare("EQ", right, zero), exact, result), dtype)
+    return b.convert(b.select(b.compare("EQ", right, zero), exact, result), b.out.dtype)
 
 
 @lowering(aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor)

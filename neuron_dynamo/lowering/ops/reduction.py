@@ -83,8 +83,14 @@ def _extremes(kind: str) -> Callable[..., Value]:
     return rule
 
 
-lowering(aten.amax.default, aten.max.default)(_extremes("max"))
-lowering(aten.amin.default, aten.min.default)(_extremes("min"))
+def _of_something(x: torch.Tensor) -> str | None:
+    return "eager PyTorch raises an error for the extreme of no elements" if 0 in x.shape else None
+
+
+lowering(aten.amax.default)(_extremes("max"))
+lowering(aten.amin.default)(_extremes("min"))
+lowering(aten.max.default, guard=_of_something)(_extremes("max"))
+lowering(aten.min.default, guard=_of_something)(_extremes("min"))
 
 
 def extreme_with_index(b: Builder, x: Value, dim: int, kind: str) -> tuple[Value, Value]:

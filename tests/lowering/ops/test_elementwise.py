@@ -95,3 +95,20 @@ def test_a_quotient_is_rounded_once(dtype: torch.dtype) -> None:
         assert torch.equal(actual, expected)
     odd = torch.tensor([float("nan"), float("inf"), 0.0, -0.0], dtype=dtype)
     torch.testing.assert_close(torch.compile(lambda x: x / 0.0, backend="neuron")(odd), odd / 0.0, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_numbers_that_16_bits_do_not_hold(dtype: torch.dtype) -> None:
+    """As eager takes them: a factor and a divisor whole, a summand and its scale (alpha) rounded; results equal bit for bit."""
+    x = (torch.randn(999) * 10.0 ** torch.randint(-3, 3, (999,))).to(dtype)
+    tenth, large = torch.tensor(0.1), torch.tensor(2049)
+
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        products = x * 0.1, 1.1 * x, x * 1e6, x * 1e9 * 1e-25, 0.1 / x, x * tenth, tenth * x, x * large, x * (1 / 0.9), x.sum() * 0.1
+        quotients = x / 0.9, x / tenth, x // 0.1, x // tenth, torch.div(x, 0.1, rounding_mode="trunc"), x % 0.1, x.fmod(0.1)
+        sums = x + 0.1, 0.1 - x, x + large, torch.sub(x, 1, alpha=0.1)
+        return *products, *quotients, *sums, torch.nn.functional.softshrink(x, 0.1), x > 0.1, x.clamp(-0.1, 0.1)
+
+    actual = torch.compile(f, backend="neuron", fullgraph=True, options={"fallback": "error"})(x)
+    for position, (mine, theirs) in enumerate(zip(actual, f(x), strict=True)):
+        torch.testing.assert_close(mine, theirs, rtol=0, atol=0, equal_nan=True, msg=lambda text, position=position: f"{position}: {text}")
