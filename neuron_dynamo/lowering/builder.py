@@ -215,6 +215,9 @@ class Builder:
         interior = [0] * x.ndim if interior is None else list(interior)
         if not any(low) and not any(high) and not any(interior):
             return x
+        if any(n < 0 for n in (*low, *high)):  # which XLA's CPU backend has no code for
+            whole = self.pad(x, value, [max(n, 0) for n in low], [max(n, 0) for n in high], interior)
+            return self.slice(whole, [max(-n, 0) for n in low], [size + min(n, 0) for size, n in zip(whole.shape, high, strict=True)])
         fill = value if isinstance(value, Value) else self.scalar(value, x.dtype)
         shape = [n + lo + hi + max(n - 1, 0) * i for n, lo, hi, i in zip(x.shape, low, high, interior, strict=True)]
         attributes = {"edge_padding_low": mlir.i64s(low), "edge_padding_high": mlir.i64s(high), "interior_padding": mlir.i64s(interior)}
