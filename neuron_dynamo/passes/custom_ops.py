@@ -62,7 +62,7 @@ def _written(op: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Argument name -> which view of which base it is, or several, for the arguments that an op in auto_functionalized_v2 writes."""
     from torch._higher_order_ops import auto_functionalize
 
-    if "_all_bases" not in kwargs:
+    if not kwargs.get("_all_bases"):  # an out= op, or none of its arguments is given
         return {}
     names, types = auto_functionalize.get_mutable_args_from_schema(op._schema)
     taken = dict(kwargs)
@@ -97,8 +97,10 @@ def _on_copies(op: Any, _only_clone_these_bases: Any = None, *, _all_bases: Sequ
 
 def _put(base: torch.Tensor, view: Any, value: torch.Tensor) -> torch.Tensor:
     """The base with `value` where it has the view."""
-    if hasattr(view, "storage_offset"):
+    from torch._higher_order_ops.auto_functionalize import AsStridedViewInfo, SliceViewInfo
+
+    if isinstance(view, AsStridedViewInfo):
         return torch.as_strided_scatter(base, value, view.size, view.stride, view.storage_offset)
-    if hasattr(view, "dim"):
+    if isinstance(view, SliceViewInfo):
         return torch.slice_scatter(base, value, view.dim, view.start, view.end)
     return value

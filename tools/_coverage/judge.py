@@ -98,7 +98,7 @@ def _storage(t: torch.Tensor) -> int:
 
 @contextlib.contextmanager
 def _guards_not_timed() -> Iterator[None]:
-    """Dynamo without its measurement of the guards' latency, a tenth of the time of a sweep. Cases whose first call is timed pay for it."""
+    """Dynamo without its measurement of the guards' latency, some percent of a sweep's time. Cases whose first call is timed pay for it."""
     real = torch._dynamo.guards.profile_guard_manager
     torch._dynamo.guards.profile_guard_manager = lambda *_: 0.0
     try:

@@ -128,7 +128,7 @@ def _arithmetic(b: Builder, name: str, x: Operand, y: Operand, alpha: Scalar = 1
         left, right, factor = (b.convert(v, compute_dtype(b.out.dtype)) for v in (left, right, b.like(right, alpha)))
         right = b.binary("and" if right.dtype == torch.bool else "multiply", right, factor)
     if left.dtype == torch.bool:
-        name = {"add": "or", "multiply": "and"}[name]
+        name = {"add": "or"}[name]
     return b.convert(b.binary(name, left, right), b.out.dtype)
 
 
@@ -160,13 +160,7 @@ def sub(b: Builder, x: Operand, y: Operand, alpha: Scalar = 1) -> Value:
 
 @lowering(aten.rsub.Tensor, aten.rsub.Scalar)
 def rsub(b: Builder, x: Operand, y: Operand, alpha: Scalar = 1) -> Value:
-    return _arithmetic(b, "subtract", y, x, 1) if alpha == 1 else _rsub_scaled(b, x, y, alpha)
-
-
-def _rsub_scaled(b: Builder, x: Operand, y: Operand, alpha: Scalar) -> Value:
-    left, right = together(b, [x, y], b.out.dtype)
-    left, right, factor = (b.convert(v, compute_dtype(b.out.dtype)) for v in (left, right, b.like(left, alpha)))
-    return b.convert(b.sub(right, b.mul(left, factor)), b.out.dtype)
+    return _arithmetic(b, "subtract", y, x, alpha)
 
 
 @lowering(aten.mul.Tensor, aten.mul.Scalar)
