@@ -102,5 +102,5 @@ def _put(base: torch.Tensor, view: Any, value: torch.Tensor) -> torch.Tensor:
     if isinstance(view, AsStridedViewInfo):
         return torch.as_strided_scatter(base, value, view.size, view.stride, view.storage_offset)
     if isinstance(view, SliceViewInfo):
-        return torch.slice_scatter(base, value, view.dim, view.start, view.end)
+        return torch.slice_scatter(base, value, int(view.dim), view.start, view.end)
     return value

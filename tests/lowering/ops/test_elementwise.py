@@ -83,7 +83,7 @@ def test_division_of_a_row_by_one_number_rounds_once(dtype: torch.dtype) -> None
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_a_quotient_is_rounded_once(dtype: torch.dtype) -> None:
-    """Also by a constant, or a divisor that a row or everything shares, for which XLA's simplifier would multiply by a rounded reciprocal."""
+    """Also by a constant, or a divisor that a row or everything shares: XLA's simplifier would multiply by a rounded reciprocal."""
     x = torch.arange(500).to(dtype)
 
     def quotients(x: torch.Tensor, y: torch.Tensor, row: torch.Tensor) -> tuple[torch.Tensor, ...]:
