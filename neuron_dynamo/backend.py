@@ -58,6 +58,7 @@ def _compile(gm: GraphModule, example_inputs: list[Any], options: Options) -> An
             from neuron_dynamo.passes.counters import tensor_counters
 
             visible = _visible_outputs(graph, kind)
+            _keep_saved_tensors()
             tensor_counters(graph)
 
             def static(graph: GraphModule, everything: bool) -> Any:
@@ -116,6 +117,17 @@ def _visible_outputs(graph: GraphModule, kind: str) -> int:
     if kind == "forward" and context is not None and context.fw_metadata is not None:
         return int(context.fw_metadata.num_forward)
     return len(output.args[0])
+
+
+def _keep_saved_tensors() -> None:
+    """Let `backward(retain_graph=True)` be.
+
+    AOTAutograd lists the saved tensors that a backward graph may overwrite ("donated buffers") and then refuses that call. No program
+    of ours overwrites one. The list is emptied in place: AOTAutograd holds it twice, and takes a missing one for a full one.
+    """
+    context = torch._guards.TracingContext.try_get()
+    if context is not None and context.fw_metadata is not None and context.fw_metadata.bw_donated_idxs:
+        context.fw_metadata.bw_donated_idxs.clear()
 
 
 def _check_devices(example_inputs: Sequence[Any]) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
+from torch._dynamo.utils import counters
 from torch.utils import _pytree as pytree
 
 import neuron_dynamo
@@ -312,6 +313,28 @@ def test_graph_input_saved_for_backward_is_still_versioned() -> None:
     w.add_(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         y.backward()
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_retained_graph_is_gone_through_again(dynamic: bool) -> None:
+    """As GANs and several losses of one forward do; in the second round with programs restored from the disk."""
+    x = torch.randn(5, 4, requires_grad=True)
+    weight = torch.randn(4, 3, requires_grad=True)
+
+    def gradients(fn: Callable[..., Any]) -> list[Any]:
+        once, other = (result.sum() for result in fn(x, weight))
+        first = torch.autograd.grad(once, (x, weight), retain_graph=True)
+        return [first, torch.autograd.grad(once + other, (x, weight), retain_graph=True), torch.autograd.grad(other, (x, weight))]
+
+    def fn(x: torch.Tensor, weight: torch.Tensor) -> Any:
+        hidden = torch.nn.functional.gelu(x @ weight)  # saved: made by the forward graph, and no output of it
+        return hidden.softmax(-1).square(), hidden.tanh()
+
+    hits = counters["aot_autograd"]["autograd_cache_hit"]
+    for _ in range(2):
+        torch.testing.assert_close(gradients(compiled(fn, dynamic)), gradients(fn))
+        torch._dynamo.reset()
+    assert counters["aot_autograd"]["autograd_cache_hit"] == hits + 1
 
 
 # Dynamic shapes
