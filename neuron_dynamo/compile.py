@@ -27,6 +27,7 @@ from neuron_dynamo.options import Options
 from neuron_dynamo.passes.complex_pairs import complex_pairs
 from neuron_dynamo.passes.fusion import fuse
 from neuron_dynamo.passes.higher_order import higher_order
+from neuron_dynamo.passes.numbers import numbers
 from neuron_dynamo.passes.partition import Segment, crossing, extract, partition
 from neuron_dynamo.passes.precision import precision
 from neuron_dynamo.placement import Placement, place, whole_graph_on_host
@@ -88,6 +89,7 @@ def compile_graph(gm: GraphModule, kind: str, options: Options, visible: int) ->
 
 def _narrowed(gm: GraphModule, options: Options) -> GraphModule:
     """`gm` with its higher-order ops expanded, and its types narrowed to what the target has and complex ones taken apart."""
+    numbers(gm)
     higher_order(gm)
     narrow = complex_pairs(precision(gm, options.resolved_target, options.precision), options.resolved_target)
     if narrow is not gm:
