@@ -10,6 +10,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch._subclasses.fake_impls import get_fast_op_impls
 
 from neuron_dynamo.shadowed import _KEYS, _OPS, set_aside
 
@@ -64,10 +66,62 @@ def test_an_infinity_beside_finite_numbers(name: str) -> None:
     agree(lambda x: [F.interpolate(x, scale_factor=factor, **given) for factor in (2.0, 1.5, 0.5)], x)
 
 
+@pytest.mark.parametrize("name", RESIZED)
+@pytest.mark.parametrize("recomputed", [False, True])
+def test_symbolic_sizes_stay_symbolic(name: str, recomputed: bool) -> None:
+    given = RESIZED[name]
+    spatial = {"linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3}[given["mode"]]
+    counter = CompileCounterWithBackend("neuron")
+
+    def resized(x: Tensor) -> Tensor:
+        return F.interpolate(x.mT, scale_factor=1.5, recompute_scale_factor=recomputed, **given).sin()
+
+    for sizes in ((2, 3, *(5, 6, 4)[:spatial]), (4, 2, *(7, 3, 5)[:spatial])):
+        results = []
+        for call in (torch.compile(resized, backend=counter, dynamic=True, fullgraph=True), resized):
+            x = torch.randn(sizes, generator=torch.Generator().manual_seed(0)).requires_grad_()
+            made = call(x)
+            made.square().sum().backward()
+            results.append((made, x.grad))
+        torch.testing.assert_close(*results)
+    assert counter.frame_count == 1
+
+
+def test_symbolic_sizes_of_losses_and_activations() -> None:
+    counter = CompileCounterWithBackend("neuron")
+
+    def fn(x: Tensor, labels: Tensor) -> list[Tensor]:
+        return [F.multi_margin_loss(x, labels[:, 0]), F.multilabel_margin_loss(x, labels), F.softshrink(x.mT)]
+
+    for rows, classes in ((3, 4), (5, 2)):
+        results = []
+        for call in (torch.compile(fn, backend=counter, dynamic=True, fullgraph=True), fn):
+            x = torch.randn(rows, classes, generator=torch.Generator().manual_seed(0)).requires_grad_()
+            made = call(x, torch.arange(classes).repeat(rows, 1))
+            results.append((made, *torch.autograd.grad(made, x, [torch.full_like(y, 2) for y in made])))
+        torch.testing.assert_close(*results)
+    assert counter.frame_count == 1
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_strides_of_what_is_resized(channels_last: bool) -> None:
+    x = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
+
+    def resized(x: Tensor) -> list[Tensor]:
+        return [F.interpolate(x, scale_factor=2.0, mode=mode) for mode in ("bilinear", "bicubic")]
+
+    for dynamic in (False, True):
+        made = torch.compile(resized, backend="neuron", fullgraph=True, dynamic=dynamic)(x)
+        assert [y.stride() for y in made] == [y.stride() for y in resized(x)]
+        torch._dynamo.reset()
+
+
 def test_others_find_pytorchs_definitions_as_they_were() -> None:
     before = {(op, key): op.py_kernels.get(key) for op in _OPS for key in _KEYS}
+    fakes = dict(get_fast_op_impls())
     assert any(before.values())
     with contextlib.suppress(ValueError), set_aside():
-        assert not any(op.py_kernels.get(key) for op in _OPS for key in _KEYS)
+        assert not any(op.py_kernels.get(key) is before[op, key] for op, key in before if before[op, key] is not None)
         raise ValueError
     assert {(op, key): op.py_kernels.get(key) for op in _OPS for key in _KEYS} == before
+    assert get_fast_op_impls() == fakes
