@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -74,7 +73,7 @@ def cdist_forward(x1: Tensor, x2: Tensor, p: float, compute_mode: int | None) ->
         large = compute_mode in _PRODUCT_IF_LARGE and (x1.shape[-2] > 25 or x2.shape[-2] > 25)
         if large or compute_mode == _ALWAYS_PRODUCT:
             return euclidean_dist(x1, x2)
-    batch = np.broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
+    batch = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
     shape = (*batch, x1.shape[-2], x2.shape[-2])
     if not x1.shape[-1] or not math.prod(shape):
         return x1.new_zeros(shape)
@@ -83,7 +82,7 @@ def cdist_forward(x1: Tensor, x2: Tensor, p: float, compute_mode: int | None) ->
 
 def cdist_backward(grad: Tensor, x1: Tensor, x2: Tensor, p: float, cdist: Tensor) -> Tensor:
     """Gradient by x1, of the batch dims that x1 and x2 broadcast to."""
-    batch = np.broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
+    batch = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
     if not math.prod((*batch, *x1.shape[-2:])) or not x2.shape[-2]:
         return torch.zeros_like(x1)
     difference = x1.unsqueeze(-2) - x2.unsqueeze(-3)

@@ -5,6 +5,8 @@ import math
 import pytest
 import torch
 
+from torch._dynamo.testing import CompileCounterWithBackend
+
 from tests.lowering.opcheck import check, check_text
 
 
@@ -28,3 +30,19 @@ def test_large_distances_go_through_a_product_as_in_eager() -> None:
     text = check_text(torch.cdist, torch.randn(30, 5, generator=generator) + 3, torch.randn(40, 5, generator=generator))
     assert "dot_general" in text
     assert "dot_general" not in check_text(torch.cdist, *_points())
+
+
+def test_symbolic_sizes_stay_symbolic() -> None:
+    counter = CompileCounterWithBackend("neuron")
+
+    def distances(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+        return torch.cdist(first, second).sin()
+
+    for batch, rows, others, dims in ((2, 3, 4, 5), (3, 5, 6, 7), (4, 3, 2, 9)):
+        first, second = torch.randn(batch, rows, dims, requires_grad=True), torch.randn(batch, others, dims, requires_grad=True)
+        results = []
+        for call in (torch.compile(distances, backend=counter, dynamic=True, fullgraph=True), distances):
+            made = call(first, second)
+            results.append((made, *torch.autograd.grad(made.sum(), (first, second))))
+        torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
+    assert counter.frame_count == 1
