@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from tests.lowering.opcheck import check, check_text
