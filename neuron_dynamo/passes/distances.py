@@ -67,13 +67,19 @@ def euclidean_dist(x1: Tensor, x2: Tensor) -> Tensor:
     return left.matmul(right.mT).clamp_min(0).sqrt()
 
 
+def _batch(x1: Tensor, x2: Tensor) -> torch.Size:
+    """The batch dims, which may be symbolic, that [..., P, M] and [..., R, M] broadcast to."""
+    batch: torch.Size = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2])  # type: ignore[no-untyped-call]
+    return batch
+
+
 def cdist_forward(x1: Tensor, x2: Tensor, p: float, compute_mode: int | None) -> Tensor:
     """x1 [..., P, M], x2 [..., R, M]: distances [..., P, R]."""
     if x1.shape[-1] and p == 2 and x1.shape[-2] and x2.shape[-2]:
         large = compute_mode in _PRODUCT_IF_LARGE and (x1.shape[-2] > 25 or x2.shape[-2] > 25)
         if large or compute_mode == _ALWAYS_PRODUCT:
             return euclidean_dist(x1, x2)
-    batch = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
+    batch = _batch(x1, x2)
     shape = (*batch, x1.shape[-2], x2.shape[-2])
     if not x1.shape[-1] or not math.prod(shape):
         return x1.new_zeros(shape)
@@ -82,7 +88,7 @@ def cdist_forward(x1: Tensor, x2: Tensor, p: float, compute_mode: int | None) ->
 
 def cdist_backward(grad: Tensor, x1: Tensor, x2: Tensor, p: float, cdist: Tensor) -> Tensor:
     """Gradient by x1, of the batch dims that x1 and x2 broadcast to."""
-    batch = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
+    batch = _batch(x1, x2)
     if not math.prod((*batch, *x1.shape[-2:])) or not x2.shape[-2]:
         return torch.zeros_like(x1)
     difference = x1.unsqueeze(-2) - x2.unsqueeze(-3)
