@@ -9,12 +9,14 @@ from neuron_dynamo.passes.linear import linear
 from neuron_dynamo.passes.output_layout import output_layout
 from neuron_dynamo.passes.output_views import output_views
 from neuron_dynamo.passes.rng import place_draws, rng
+from neuron_dynamo.passes.ternary import ternary
 
 
 def run(gm: GraphModule, visible: int, random: str) -> None:
     """Apply every pass to `gm` in place. Its first `visible` outputs go to the caller, with eager's strides; `random` is the
     option `rng`."""
     checks(gm)
+    ternary(gm)
     rng(gm, random)
     place_draws(gm, random)
     linear(gm)
