@@ -53,7 +53,7 @@ def _pool(x: Tensor, kernel_size: Sequence[int], output_size: Sequence[int], sam
     """Windows are gathered one dim after another; their elements' places in x's plane are computed alongside."""
     spatial = len(kernel_size)
     lead, sizes = x.shape[:-spatial], x.shape[-spatial:]
-    samples = samples.reshape(*lead, spatial)
+    samples = samples[: math.prod(lead[:-1])].reshape(*lead, spatial)  # of more rows than the batch has, the first
     windows = x
     place = torch.zeros((*lead, *(1,) * spatial), dtype=torch.int64, device=x.device)
     for d in range(spatial):

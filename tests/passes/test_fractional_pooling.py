@@ -23,3 +23,9 @@ def test_pool(sizes: tuple[int, ...], kernel: list[int], output: list[int]) -> N
     check(lambda x, samples: forward(x, kernel, output, samples), x, samples)
     values, indices = forward(x, kernel, output, samples)
     check(lambda grad, x, indices: backward(grad, x, kernel, output, indices), values.cos(), x, indices)
+
+
+@pytest.mark.parametrize("batch", [(), (1,), (2,)])
+def test_more_samples_than_the_batch_has(batch: tuple[int, ...]) -> None:
+    x, samples = torch.randn(*batch, 3, 9, 11), torch.rand(3, 3, 2)
+    check(lambda x, samples: aten.fractional_max_pool2d(x, [2, 3], [4, 5], samples), x, samples)
