@@ -68,6 +68,17 @@ def test_as_eager(calls: tuple[Callable[[Tensor], Any], ...]) -> None:
     torch.testing.assert_close(actual, everything(x), equal_nan=True)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.complex64])
+def test_products_of_nothing_written_as_constants(dtype: torch.dtype) -> None:
+    """XLA divides by zero while it compiles a batched bfloat16 product without a contracted element."""
+
+    def products(x: Tensor) -> list[Tensor]:
+        return [torch.einsum("bo,bi,bj->oij", x, x, x), x.new_ones(1, 64, 0) @ x.new_ones(1, 0, 8), x.new_ones(8, 0) @ x.new_ones(0, 3)]
+
+    x = torch.zeros(0, 8, dtype=dtype)
+    torch.testing.assert_close(torch.compile(products, backend="neuron", fullgraph=True, dynamic=False)(x), products(x))
+
+
 @pytest.mark.parametrize("call", [torch.max, torch.min])
 def test_the_extreme_of_no_elements_is_eagers_error(call: Callable[[Tensor], Tensor]) -> None:
     with pytest.raises(RuntimeError, match="Expected reduction dim to be specified"):

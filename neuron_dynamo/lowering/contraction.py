@@ -35,7 +35,7 @@ def dot_general(
     batch: tuple[Sequence[int], Sequence[int]] = ((), ()),
     out_dtype: torch.dtype | None = None,
 ) -> Value:
-    """Result dims: batch, then free dims of x, then free dims of y."""
+    """Result dims: batch, then free dims of x, then free dims of y. No product of nothing is emitted: compilers may fail on it."""
     if is_integer(x.dtype) and "dot.integers" not in b.target.ops and (found := products(b, *_alike(b, x, y, out_dtype), contract, batch)):
         return reduce(b, *found, "add")
     x, x_batch, x_contract = _fold_transpose(x, batch[0], contract[0])
@@ -45,6 +45,8 @@ def dot_general(
     shape = [x.shape[d] for d in x_batch]
     shape += [n for d, n in enumerate(x.shape) if d not in x_batch and d not in x_contract]
     shape += [n for d, n in enumerate(y.shape) if d not in y_batch and d not in y_contract]
+    if not x.numel or not y.numel:
+        return b.full(shape, 0, out_dtype or x.dtype)
     numbers = (
         f"#stablehlo.dot<lhs_batching_dimensions = {x_batch}, rhs_batching_dimensions = {y_batch}, "
         f"lhs_contracting_dimensions = {x_contract}, rhs_contracting_dimensions = {y_contract}>"
@@ -68,6 +70,8 @@ def convolution(
     reverse: bool = False,
 ) -> Value:
     """stablehlo.convolution. `layout` spells lhs, rhs and result dims, e.g. ("bf01", "oi01", "bf01"); `shape` is the result's."""
+    if not x.numel or not w.numel:
+        return b.full(shape, 0, x.dtype)
     dilates = any(d > 1 for d in lhs_dilation)
     if dilates and "convolution.dilated" not in b.target.ops and any(n > 1 for n in (*strides, *rhs_dilation)):
         zeros = [0] * x.ndim
