@@ -5,7 +5,6 @@ In parts, 16-bit numbers would be rounded after each, and of several dtypes the 
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import torch
@@ -15,8 +14,6 @@ from torch.fx import GraphModule, Node
 aten = torch.ops.aten
 
 _OF_PART = {aten.mul.Tensor: aten.addcmul.default, aten.div.Tensor: aten.addcdiv.default}
-_PLACES_ARE_EXPRESSIONS = sys.version_info >= (3, 11)
-"""Whether a node's place tells one expression of a line from another."""
 
 
 def ternary(gm: GraphModule) -> None:
@@ -52,8 +49,10 @@ def _out_of_place(node: Any) -> tuple[Any, Any, Any] | None:
     quotient, value = scaled.args
     if not _is_part(quotient, scaled) or quotient.target is not aten.div.Tensor:
         return None
-    place, *others = {str(n.meta.get("stack_trace", "")) for n in (quotient, scaled, node)}
-    return (quotient, value, x) if not others and ("addcdiv" in place or (_PLACES_ARE_EXPRESSIONS and place)) else None
+    place, *others = {str(n.meta.get("stack_trace", "")).rstrip() for n in (quotient, scaled, node)}
+    # Carets below the last line mark one expression of it; Python 3.10 has none, nor has code without a source.
+    one_call = place.endswith("^") or "addcdiv" in place.rpartition("\n")[2]
+    return (quotient, value, x) if one_call and not others else None
 
 
 def _is_part(part: Any, user: Node) -> bool:
