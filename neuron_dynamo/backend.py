@@ -45,6 +45,7 @@ def _compile(gm: GraphModule, example_inputs: list[Any], options: Options) -> An
     from neuron_dynamo.passes.inline import inline_regions
     from neuron_dynamo.passes.recurrent import open_recurrent
     from neuron_dynamo.passes.table import LazyTable
+    from neuron_dynamo.passes.wide_gradients import widen_gradients
     from neuron_dynamo.recording import name_real_types, recording
     from neuron_dynamo.shadowed import set_aside
     from neuron_dynamo.stored import admit, not_restored, restore
@@ -87,6 +88,7 @@ def _compile(gm: GraphModule, example_inputs: list[Any], options: Options) -> An
             name_real_types(gm, example_inputs)
     inline_regions(gm)
     open_recurrent(gm)
+    widen_gradients(gm)
     if collecting() is None:
         fingerprint = aot_fingerprint(options, compiler_for(options))
         settings = aot_cache_config(options, fingerprint, own_work()(restore if spool is None else not_restored), gm)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from neuron_dynamo.lowering import matrices as mat
-from neuron_dynamo.lowering.builder import Builder, Value, real_dtype
+from neuron_dynamo.lowering.builder import Builder, Value, accurate_dtype, real_dtype
 from neuron_dynamo.lowering.jacobi import orthogonalize
 from neuron_dynamo.lowering.ops.householder import apply_reflectors, factor
 from neuron_dynamo.lowering.registry import lowering
@@ -60,11 +60,12 @@ def linalg_svd(
 ) -> tuple[Value, Value, Value]:
     """U [..., m, k or m], S [..., k] descending, V^H [..., k or n, n], k = min(m, n); U and V^H are empty unless compute_uv."""
     shapes = [spec.shape for spec in b.outs if spec is not None]
-    matrix = mat.flat(b, a)
+    kind = real_dtype(a.dtype)
+    matrix = b.convert(mat.flat(b, a), accurate_dtype(a.dtype, b.target))
     wide = a.shape[-2] < a.shape[-1]
     batch, m, n = (mat.transposed(b, matrix) if wide else matrix).shape
     if n == 0 or not batch:
-        s = b.full((batch, n), 0, real_dtype(a.dtype))
+        s = b.full((batch, n), 0, kind)
         u, v = mat.eye(b, (batch, m, m if full_matrices else n), a.dtype), mat.eye(b, (batch, n, n), a.dtype)
     else:
         x, scale = _scale(b, mat.adjoint(b, matrix) if wide else matrix)
@@ -74,11 +75,12 @@ def linalg_svd(
         if compute_uv:
             u, v = _left_vectors(b, _columns(b, x, order), m if full_matrices else n), _columns(b, v, order)
         s = b.mul(s, mat.spread(b, scale, s.shape))
-    values = b.reshape(s, shapes[1])
+    values = b.convert(b.reshape(s, shapes[1]), kind)
     if not compute_uv:
         return b.full(shapes[0], 0, a.dtype), values, b.full(shapes[2], 0, a.dtype)
     if wide:
         u, v = v, u
+    u, v = b.convert(u, a.dtype), b.convert(v, a.dtype)
     return b.reshape(u, shapes[0]), values, b.reshape(mat.adjoint(b, v), shapes[2])
 
 
@@ -113,17 +115,18 @@ def linalg_eigh(b: Builder, a: Value, UPLO: str = "L", compute_v: bool = True) -
     kind = real_dtype(a.dtype)
     if not a.numel:
         return b.full(shapes[0], 0, kind), b.full(shapes[1], 0, a.dtype)
-    strict = mat.triangle(b, mat.flat(b, a), UPLO.upper() == "L", -1 if UPLO.upper() == "L" else 1)
-    unit = mat.eye(b, strict.shape, a.dtype)
-    diagonal = b.mul(unit, b.convert(mat.real_part(b, mat.flat(b, a)), a.dtype))
+    given = b.convert(mat.flat(b, a), accurate_dtype(a.dtype, b.target))
+    strict = mat.triangle(b, given, UPLO.upper() == "L", -1 if UPLO.upper() == "L" else 1)
+    unit = mat.eye(b, strict.shape, given.dtype)
+    diagonal = b.mul(unit, b.convert(mat.real_part(b, given), given.dtype))
     matrix, scale = _scale(b, b.add(b.add(strict, mat.adjoint(b, strict)), diagonal))
     size = mat.magnitude(b, matrix)
     radius = reduce(b, reduce(b, size, (1,), "add"), (1,), "max", init=0)  # 1-norm, no less than any eigenvalue's abs
     shift = b.add(radius, b.mul(radius, b.like(radius, 0.5)))
     shift = b.select(b.compare("EQ", shift, b.like(shift, 0)), b.like(shift, 1), shift)
-    _, v = orthogonalize(b, b.add(matrix, b.mul(unit, mat.spread(b, b.convert(shift, a.dtype), unit.shape))))
+    _, v = orthogonalize(b, b.add(matrix, b.mul(unit, mat.spread(b, b.convert(shift, given.dtype), unit.shape))))
     quotients = reduce(b, mat.real_part(b, b.mul(mat.conj(b, v), mat.matmul(b, matrix, v))), (1,), "add")
     values, order = _sorted(b, quotients, descending=False)
-    values = b.reshape(b.mul(values, mat.spread(b, scale, values.shape)), shapes[0])
-    vectors = b.reshape(_columns(b, v, order), shapes[1]) if compute_v else b.full(shapes[1], 0, a.dtype)
+    values = b.reshape(b.convert(b.mul(values, mat.spread(b, scale, values.shape)), kind), shapes[0])
+    vectors = b.reshape(b.convert(_columns(b, v, order), a.dtype), shapes[1]) if compute_v else b.full(shapes[1], 0, a.dtype)
     return values, vectors

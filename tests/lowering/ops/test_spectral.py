@@ -72,7 +72,7 @@ def _scaled(a: torch.Tensor) -> tuple[float, torch.Tensor]:
 
 
 def _close(actual: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype, name: str) -> None:
-    near = 100 * torch.finfo(dtype).eps
+    near = 4 * torch.finfo(dtype).eps
     torch.testing.assert_close(actual, expected, rtol=0, atol=near, msg=lambda text: f"{name}: {text}")
 
 
