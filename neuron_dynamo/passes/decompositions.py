@@ -11,6 +11,7 @@ from torch._decomp import core_aten_decompositions, get_decompositions
 
 from neuron_dynamo import custom
 from neuron_dynamo.lowering import registry
+from neuron_dynamo.passes.channels_last import channels_last_decompositions
 from neuron_dynamo.passes.distances import distance_decompositions
 from neuron_dynamo.passes.foreach import foreach_decompositions
 from neuron_dynamo.passes.fractional_pooling import fractional_pooling_decompositions
@@ -50,6 +51,7 @@ def decomposition_table() -> dict[Any, Callable[..., Any]]:
     """Op overload -> decomposition. Ops with a lowering rule are left whole."""
     table: dict[Any, Callable[..., Any]] = dict(core_aten_decompositions())
     table.update(get_decompositions(list(_BEYOND_CORE)))
+    table.update(channels_last_decompositions())
     table.update(foreach_decompositions())
     table.update(fused_layer_decompositions())
     table.update(linear_algebra_decompositions())
