@@ -1,7 +1,8 @@
-"""Decompositions of the multi-class and multi-label margin losses and of their gradients, after
-aten/src/ATen/native/LossMulti{Margin,LabelMargin}.cpp: what is no more than 0, as NaN is not, does not count.
+"""Decompositions of the multi-class and multi-label margin losses and of their gradients, and of the soft margin loss's gradient, after
+aten/src/ATen/native/LossMulti{Margin,LabelMargin}.cpp and Loss.cpp: what is no more than 0, as NaN is not, does not count.
 
-PyTorch's own decomposition of the latter counts entries after a row's first -1.
+Of PyTorch's own decompositions, that of the multi-label loss counts entries after a row's first -1, and that of the soft one's gradient
+takes 1 from a sigmoid, so that nothing is left of it where the margin is large.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._prims_common import get_computation_dtype
 
 aten = torch.ops.aten
 
@@ -24,6 +26,7 @@ def margin_loss_decompositions() -> dict[Any, Callable[..., Any]]:
         aten.multi_margin_loss_backward.default: multi_margin_loss_backward,
         aten.multilabel_margin_loss_forward.default: multilabel_margin_loss_forward,
         aten.multilabel_margin_loss_backward.default: multilabel_margin_loss_backward,
+        aten.soft_margin_loss_backward.default: soft_margin_loss_backward,
     }
 
 
@@ -103,3 +106,13 @@ def multilabel_margin_loss_backward(grad: Tensor, x: Tensor, target: Tensor, red
     active = (excess > 0) & listed.unsqueeze(2) & (is_label == 0).unsqueeze(1)
     slope = torch.where(active, _slope(grad, rows, reduction).reshape(-1, 1, 1), 0)
     return slope.sum(1).scatter_add(1, place, -slope.sum(2)).reshape(x.shape).to(x.dtype)
+
+
+def soft_margin_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int) -> Tensor:
+    """The gradient of log(1 + exp(-target * x)), all of one shape but for grad, which may be 0-d."""
+    kind = get_computation_dtype(x.dtype)
+    away = -target.to(kind)
+    slope = away * torch.sigmoid(away * x.to(kind)) * grad.to(kind)
+    if reduction == _MEAN:
+        slope = slope / x.numel()
+    return slope.to(x.dtype)

@@ -65,7 +65,7 @@ def gelu_backward(b: Builder, grad: Value, x: Value, approximate: str = "none") 
         half, one = b.like(x, 0.5), b.like(x, 1)
         tanh = b.unary("tanh", _tanh_inner(b, x))
         slope = b.add(b.mul(b.mul(x, x), b.like(x, 3 * _TANH_SCALE * _TANH_CUBIC)), b.like(x, _TANH_SCALE))
-        curve = b.mul(b.mul(x, slope), b.sub(one, b.mul(tanh, tanh)))
+        curve = b.mul(b.mul(x, b.sub(one, b.mul(tanh, tanh))), slope)  # in this order: x * slope overflows where 1 - t^2 is 0
         return b.mul(grad, b.mul(half, b.add(b.add(one, tanh), curve)))
 
     return _with_gradient(b, grad, x, by_tanh if approximate == "tanh" else by_erf)

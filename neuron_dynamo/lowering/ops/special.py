@@ -84,8 +84,6 @@ def _digamma(b: Builder, x: Value) -> Value:
 
 for _op, _body in {
     aten.erf: erf_of,
-    aten.erfc: _chlo("erfc"),
-    aten.lgamma: _chlo("lgamma"),
     aten.log2: _log2,
     aten.log10: _log10,
     aten.exp2: _exp2,
@@ -101,16 +99,23 @@ for _op, _body in {
     lowering(_op.default)(_unary(_body))
 
 
-@lowering(aten.erfinv.default)
-def erfinv(b: Builder, x: Value) -> Value:
-    """Its gradient is the exponential of its square, which float32 alone is not good enough for."""
-    wide = b.convert(x, accurate_dtype(x.dtype if x.dtype.is_floating_point else b.out.dtype, b.target))
-    return b.convert(b.chlo("erf_inv", [wide], wide.shape, wide.dtype), b.out.dtype)
+def _accurate(body: Callable[[Builder, Value], Value]) -> Callable[[Builder, Value], Value]:
+    def rule(b: Builder, x: Value) -> Value:
+        wide = b.convert(x, accurate_dtype(x.dtype if x.dtype.is_floating_point else b.out.dtype, b.target))
+        return b.convert(body(b, wide), b.out.dtype)
+
+    return rule
 
 
-@lowering(aten.digamma.default)
-def digamma(b: Builder, x: Value) -> Value:
-    return widened(b, x, lambda wide: _digamma(b, wide))
+# What float32 alone is not good enough for: the gradient of erfinv is the exponential of its square, erfc has that of -x^2 as a factor,
+# lgamma and digamma are differences near their roots.
+for _op, _body in {
+    aten.erfinv: _chlo("erf_inv"),
+    aten.erfc: _chlo("erfc"),
+    aten.lgamma: _chlo("lgamma"),
+}.items():
+    lowering(_op.default)(_accurate(_body))
+digamma = lowering(aten.digamma.default)(_accurate(_digamma))
 
 
 def _binary(body: Callable[[Builder, Value, Value], Value]) -> Callable[[Builder, Operand, Operand], Value]:
