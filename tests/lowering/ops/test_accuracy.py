@@ -22,8 +22,8 @@ FUNCTIONS = {
     torch.log10: (POSITIVE, 2), torch.exp2: (WIDE, 1), torch.sin: (WIDE, 1), torch.cos: (WIDE, 1), torch.tan: (WIDE, 2),
     torch.asin: (UNIT, 2), torch.acos: (UNIT, 2), torch.atan: (WIDE, 2), torch.sinh: (WIDE, 4), torch.cosh: (WIDE, 3),
     torch.tanh: (WIDE, 3), torch.asinh: (WIDE, 3), torch.acosh: (POSITIVE + 1, 4), torch.atanh: (UNIT, 3), torch.rsqrt: (POSITIVE, 2),
-    torch.sigmoid: (WIDE, 2), torch.erf: (WIDE, 4), torch.erfc: (WIDE, 1), torch.erfinv: (UNIT, 1), torch.lgamma: (WIDE, 1), torch.digamma: (WIDE, 1),
-    F.silu: (WIDE, 3), F.softplus: (WIDE, 3), F.logsigmoid: (WIDE, 3), F.elu: (WIDE, 4), F.mish: (WIDE, 5),
+    torch.sigmoid: (WIDE, 2), torch.erf: (WIDE, 4), torch.erfc: (WIDE, 1), torch.erfinv: (UNIT, 1), torch.lgamma: (WIDE, 1),
+    torch.digamma: (WIDE, 1), F.silu: (WIDE, 3), F.softplus: (WIDE, 3), F.logsigmoid: (WIDE, 3), F.elu: (WIDE, 4), F.mish: (WIDE, 5),
 }  # fmt: skip
 
 
