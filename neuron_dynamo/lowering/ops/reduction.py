@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from neuron_dynamo.lowering.builder import Builder, Scalar, Value, compute_dtype, real_dtype
+from neuron_dynamo.lowering.builder import Builder, Scalar, Value, accurate_dtype, compute_dtype, real_dtype
 from neuron_dynamo.lowering.registry import lowering
 from neuron_dynamo.lowering.structured import normalise_dims, reduce, spread
 
@@ -149,6 +149,12 @@ def _variance(b: Builder, x: Value, dim: Dims, correction: float | None) -> tupl
     return variance, mean_
 
 
+def _deviation(b: Builder, x: Value, dim: Dims, correction: float | None) -> tuple[Value, Value]:
+    """(standard deviation, mean) over dim: in double where there is one, as ATen's, so that no square overflows or vanishes."""
+    variance, mean_ = _variance(b, b.convert(x, accurate_dtype(x.dtype, b.target)), dim, correction)
+    return b.unary("sqrt", variance), mean_
+
+
 @lowering(aten.var.correction)
 def var(b: Builder, x: Value, dim: Dims = None, correction: float | None = None, keepdim: bool = False) -> Value:
     return _finish(b, _variance(b, x, dim, correction)[0])
@@ -156,7 +162,7 @@ def var(b: Builder, x: Value, dim: Dims = None, correction: float | None = None,
 
 @lowering(aten.std.correction)
 def std(b: Builder, x: Value, dim: Dims = None, correction: float | None = None, keepdim: bool = False) -> Value:
-    return _finish(b, b.unary("sqrt", _variance(b, x, dim, correction)[0]))
+    return _finish(b, _deviation(b, x, dim, correction)[0])
 
 
 @lowering(aten.var_mean.correction)
@@ -167,8 +173,8 @@ def var_mean(b: Builder, x: Value, dim: Dims = None, correction: float | None = 
 
 @lowering(aten.std_mean.correction)
 def std_mean(b: Builder, x: Value, dim: Dims = None, correction: float | None = None, keepdim: bool = False) -> tuple[Value, Value]:
-    variance, mean_ = _variance(b, x, dim, correction)
-    return _finish(b, b.unary("sqrt", variance), 0), _finish(b, mean_, 1)
+    deviation, mean_ = _deviation(b, x, dim, correction)
+    return _finish(b, deviation, 0), _finish(b, mean_, 1)
 
 
 @lowering(aten.linalg_vector_norm.default)

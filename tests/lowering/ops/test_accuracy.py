@@ -63,3 +63,12 @@ def test_gelu_tanh_gradient_of_large_numbers() -> None:
         return torch.autograd.grad(F.gelu(x, approximate="tanh").sum(), x)[0]
 
     opcheck.check(gradient, torch.tensor([1e10, -1e10, 1e14, -1e14, 1e18, -1e18]))
+
+
+@pytest.mark.parametrize("scale", [1e-25, 1e25])
+def test_deviation_whose_square_is_no_float32(scale: float) -> None:
+    def deviations(x: Tensor) -> tuple[Tensor, ...]:
+        x = x.detach().requires_grad_()
+        return x.std(1), *torch.std_mean(x, 0), torch.autograd.grad(x.std(1).sum(), x)[0]
+
+    opcheck.check(deviations, torch.randn(3, 40, generator=torch.Generator().manual_seed(0)) * scale, atol=0, rtol=1e-5)
