@@ -62,13 +62,17 @@ def _hyperbolic(b: Builder, x: Value) -> tuple[Value, Value, Value]:
 
 
 def sinh_of(b: Builder, x: Value) -> Value:
-    """(e^x - e^-x) / 2, through expm1 where that would cancel."""
+    """(e^x - e^-x) / 2, or its Taylor series where that would cancel: exact where x^3 is lost, as gradients of differences need."""
     size, growing, fading = _hyperbolic(b, x)
-    one = b.like(x, 1)
-    less = b.unary("exponential_minus_one", size)
-    near = b.mul(b.add(less, b.div(less, b.add(less, one))), b.like(x, 0.5))
-    result = b.select(b.compare("LT", size, one), near, b.sub(growing, fading))
-    return b.select(sign_bit(b, x), b.neg(result), result)
+    square = b.mul(x, x)
+    last = 17 if x.dtype == torch.float64 else 11  # x^(last + 2) / (last + 2)! is lost up to 1
+    series = b.like(x, 1 / math.factorial(last))
+    for power in range(last - 2, 1, -2):
+        series = b.add(b.mul(series, square), b.like(x, 1 / math.factorial(power)))
+    near = b.add(x, b.mul(x, b.mul(square, series)))
+    far = b.sub(growing, fading)
+    far = b.select(sign_bit(b, x), b.neg(far), far)
+    return b.select(b.compare("LT", size, b.like(x, 1)), near, far)
 
 
 def cosh_of(b: Builder, x: Value) -> Value:
