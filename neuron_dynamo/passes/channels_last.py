@@ -23,8 +23,8 @@ def channels_last_decompositions() -> dict[Any, Callable[..., Any]]:
 
 def _keeping(definition: Callable[..., Any]) -> Callable[..., Tensor]:
     @functools.wraps(definition)
-    def keeping(x: Tensor, *args: Any) -> Tensor:
-        result: Tensor = definition(x, *args)
+    def keeping(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        result: Tensor = definition(x, *args, **kwargs)
         return result.contiguous(memory_format=suggest_memory_format(x))
 
     return keeping
