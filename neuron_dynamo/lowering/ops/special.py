@@ -104,11 +104,7 @@ for _op, _body in {
 
 
 def _accurate(body: Callable[[Builder, Value], Value]) -> Callable[[Builder, Value], Value]:
-    def rule(b: Builder, x: Value) -> Value:
-        wide = b.convert(x, accurate_dtype(x.dtype if x.dtype.is_floating_point else b.out.dtype, b.target))
-        return b.convert(body(b, wide), b.out.dtype)
-
-    return rule
+    return lambda b, x: b.convert(body(b, b.convert(x, accurate_dtype(b.out.dtype, b.target))), b.out.dtype)
 
 
 # What float32 alone is not good enough for: the gradient of erfinv is the exponential of its square, erfc has that of -x^2 as a factor,

@@ -1,4 +1,5 @@
-"""Singular values and Hermitian eigenvalues by one-sided Jacobi. Definitions: the ATen schemas. Vectors are orthonormal to rounding
+"""Singular values and Hermitian eigenvalues by one-sided Jacobi, in double where the target has it: its many rotations add up to more than
+LAPACK's error in float32. Definitions: the ATen schemas. Vectors are orthonormal to rounding
 also where values are equal or zero; like LAPACK's, they are one choice of many: a phase each, and a basis for equal values."""
 
 from __future__ import annotations
